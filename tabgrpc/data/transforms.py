@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
+from tabgrpc.data.yeo_johnson import Logarithms
+
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 NORM_METHODS = ("none", "power", "quantile", "quantile_rtdl", "robust")
 CLIP = 100.0  # upstream's CustomStandardScaler clips to this
@@ -68,16 +70,8 @@ class Transform:
         return self._standardised(powered)
 
     def _yeo_johnson(self, values: FloatArray) -> FloatArray:
-        """Yeo and Johnson, Biometrika 87 (2000), as scipy 1.17 writes it."""
-        out = np.empty_like(values)
-        eps = np.finfo(np.float64).eps
-        for place, power in enumerate(self.parameters["lambdas"]):
-            x = values[:, place]
-            positive = x >= 0
-            up, down = np.log1p(x[positive]), np.log1p(-x[~positive])
-            out[positive, place] = up if abs(power) < eps else np.expm1(power * up) / power
-            out[~positive, place] = -np.expm1((2 - power) * down) / (2 - power) if abs(power - 2) > eps else -down
-        return out
+        columns = zip(values.T, self.parameters["lambdas"].tolist(), strict=True)
+        return np.stack([Logarithms(np.ascontiguousarray(column)).transform(power) for column, power in columns], axis=1)
 
     def _quantile(self, values: FloatArray) -> FloatArray:
         """scikit-learn's QuantileTransformer to a normal distribution: interpolate up and down, take the mean, map by the normal's inverse."""
