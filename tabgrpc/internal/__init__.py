@@ -1,0 +1,1 @@
+"""Generated from proto/; see tools/generate_protos.py."""

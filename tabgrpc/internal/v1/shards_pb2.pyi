@@ -1,0 +1,288 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class FitStageKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FIT_STAGE_KIND_UNSPECIFIED: _ClassVar[FitStageKind]
+    FIT_STAGE_KIND_COLUMN: _ClassVar[FitStageKind]
+    FIT_STAGE_KIND_COLUMN_END: _ClassVar[FitStageKind]
+    FIT_STAGE_KIND_ROWS: _ClassVar[FitStageKind]
+    FIT_STAGE_KIND_ICL: _ClassVar[FitStageKind]
+
+class TileStepKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TILE_STEP_KIND_UNSPECIFIED: _ClassVar[TileStepKind]
+    TILE_STEP_KIND_OPEN: _ClassVar[TileStepKind]
+    TILE_STEP_KIND_ATTEND: _ClassVar[TileStepKind]
+    TILE_STEP_KIND_ADVANCE: _ClassVar[TileStepKind]
+FIT_STAGE_KIND_UNSPECIFIED: FitStageKind
+FIT_STAGE_KIND_COLUMN: FitStageKind
+FIT_STAGE_KIND_COLUMN_END: FitStageKind
+FIT_STAGE_KIND_ROWS: FitStageKind
+FIT_STAGE_KIND_ICL: FitStageKind
+TILE_STEP_KIND_UNSPECIFIED: TileStepKind
+TILE_STEP_KIND_OPEN: TileStepKind
+TILE_STEP_KIND_ATTEND: TileStepKind
+TILE_STEP_KIND_ADVANCE: TileStepKind
+
+class Frame(_message.Message):
+    __slots__ = ("manifest", "chunk", "commit")
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    manifest: Manifest
+    chunk: Chunk
+    commit: Commit
+    def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ...) -> None: ...
+
+class Manifest(_message.Message):
+    __slots__ = ("arrays",)
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class ArraySpec(_message.Message):
+    __slots__ = ("name", "dtype", "shape")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("offset", "data", "checksum")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    data: bytes
+    checksum: int
+    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., checksum: _Optional[int] = ...) -> None: ...
+
+class Commit(_message.Message):
+    __slots__ = ("size",)
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    def __init__(self, size: _Optional[int] = ...) -> None: ...
+
+class ShardRef(_message.Message):
+    __slots__ = ("model_version", "epoch", "incarnation")
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    model_version: str
+    epoch: int
+    incarnation: str
+    def __init__(self, model_version: _Optional[str] = ..., epoch: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
+
+class BlockRun(_message.Message):
+    __slots__ = ("start", "stop")
+    START_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    stop: int
+    def __init__(self, start: _Optional[int] = ..., stop: _Optional[int] = ...) -> None: ...
+
+class MemberShard(_message.Message):
+    __slots__ = ("member", "runs")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    member: int
+    runs: _containers.RepeatedCompositeFieldContainer[BlockRun]
+    def __init__(self, member: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[BlockRun, _Mapping]]] = ...) -> None: ...
+
+class GetWorkerRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetWorkerResponse(_message.Message):
+    __slots__ = ("incarnation", "device", "policy_json", "memory_budget", "memory_used", "queued", "pid", "threads", "model_versions")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_JSON_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    incarnation: str
+    device: str
+    policy_json: str
+    memory_budget: int
+    memory_used: int
+    queued: int
+    pid: int
+    threads: int
+    model_versions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, incarnation: _Optional[str] = ..., device: _Optional[str] = ..., policy_json: _Optional[str] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., queued: _Optional[int] = ..., pid: _Optional[int] = ..., threads: _Optional[int] = ..., model_versions: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ModelSpec(_message.Message):
+    __slots__ = ("checkpoint", "checkpoint_sha256", "checkpoint_kind", "dtype", "geometry_json", "features", "store")
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_SHA256_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_KIND_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    GEOMETRY_JSON_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: str
+    checkpoint_sha256: str
+    checkpoint_kind: str
+    dtype: str
+    geometry_json: str
+    features: int
+    store: bool
+    def __init__(self, checkpoint: _Optional[str] = ..., checkpoint_sha256: _Optional[str] = ..., checkpoint_kind: _Optional[str] = ..., dtype: _Optional[str] = ..., geometry_json: _Optional[str] = ..., features: _Optional[int] = ..., store: _Optional[bool] = ...) -> None: ...
+
+class OpenShardsRequest(_message.Message):
+    __slots__ = ("ref", "spec", "shards", "frame")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    ref: ShardRef
+    spec: ModelSpec
+    shards: _containers.RepeatedCompositeFieldContainer[MemberShard]
+    frame: Frame
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., spec: _Optional[_Union[ModelSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[MemberShard, _Mapping]]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+
+class OpenShardsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FitMembersRequest(_message.Message):
+    __slots__ = ("ref", "members")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    ref: ShardRef
+    members: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class FitMembersResponse(_message.Message):
+    __slots__ = ("stage", "done", "total")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    stage: str
+    done: int
+    total: int
+    def __init__(self, stage: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
+
+class FitStageRequest(_message.Message):
+    __slots__ = ("ref", "member", "kind", "layer", "frame")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    ref: ShardRef
+    member: int
+    kind: FitStageKind
+    layer: int
+    frame: Frame
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., member: _Optional[int] = ..., kind: _Optional[_Union[FitStageKind, str]] = ..., layer: _Optional[int] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+
+class FitStageResponse(_message.Message):
+    __slots__ = ("frame",)
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    frame: Frame
+    def __init__(self, frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+
+class PredictTileRequest(_message.Message):
+    __slots__ = ("ref", "members", "frame")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    ref: ShardRef
+    members: _containers.RepeatedScalarFieldContainer[int]
+    frame: Frame
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+
+class PredictTileResponse(_message.Message):
+    __slots__ = ("frame",)
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    frame: Frame
+    def __init__(self, frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+
+class TileStepRequest(_message.Message):
+    __slots__ = ("ref", "members", "kind", "layer", "frame")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    ref: ShardRef
+    members: _containers.RepeatedScalarFieldContainer[int]
+    kind: TileStepKind
+    layer: int
+    frame: Frame
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., kind: _Optional[_Union[TileStepKind, str]] = ..., layer: _Optional[int] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+
+class TileStepResponse(_message.Message):
+    __slots__ = ("frame",)
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    frame: Frame
+    def __init__(self, frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+
+class SaveShardsRequest(_message.Message):
+    __slots__ = ("ref", "directory", "column_members")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    ref: ShardRef
+    directory: str
+    column_members: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., directory: _Optional[str] = ..., column_members: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class StoredFile(_message.Message):
+    __slots__ = ("path", "size", "sha256")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    size: int
+    sha256: str
+    def __init__(self, path: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class SaveShardsResponse(_message.Message):
+    __slots__ = ("files",)
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    files: _containers.RepeatedCompositeFieldContainer[StoredFile]
+    def __init__(self, files: _Optional[_Iterable[_Union[StoredFile, _Mapping]]] = ...) -> None: ...
+
+class LoadShardsRequest(_message.Message):
+    __slots__ = ("ref", "spec", "shards", "directory", "files")
+    REF_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    ref: ShardRef
+    spec: ModelSpec
+    shards: _containers.RepeatedCompositeFieldContainer[MemberShard]
+    directory: str
+    files: _containers.RepeatedCompositeFieldContainer[StoredFile]
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., spec: _Optional[_Union[ModelSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[MemberShard, _Mapping]]] = ..., directory: _Optional[str] = ..., files: _Optional[_Iterable[_Union[StoredFile, _Mapping]]] = ...) -> None: ...
+
+class LoadShardsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DropShardsRequest(_message.Message):
+    __slots__ = ("model_version",)
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    model_version: str
+    def __init__(self, model_version: _Optional[str] = ...) -> None: ...
+
+class DropShardsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,222 @@
+from google.longrunning import operations_pb2 as _operations_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Task(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TASK_UNSPECIFIED: _ClassVar[Task]
+    TASK_CLASSIFICATION: _ClassVar[Task]
+    TASK_REGRESSION: _ClassVar[Task]
+TASK_UNSPECIFIED: Task
+TASK_CLASSIFICATION: Task
+TASK_REGRESSION: Task
+
+class FitOptions(_message.Message):
+    __slots__ = ("target", "task", "drop", "checkpoint", "n_estimators", "random_state", "dtype", "placement", "softmax_temperature")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    DROP_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    N_ESTIMATORS_FIELD_NUMBER: _ClassVar[int]
+    RANDOM_STATE_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    SOFTMAX_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    task: Task
+    drop: _containers.RepeatedScalarFieldContainer[str]
+    checkpoint: str
+    n_estimators: int
+    random_state: int
+    dtype: str
+    placement: str
+    softmax_temperature: float
+    def __init__(self, target: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., drop: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[str] = ..., n_estimators: _Optional[int] = ..., random_state: _Optional[int] = ..., dtype: _Optional[str] = ..., placement: _Optional[str] = ..., softmax_temperature: _Optional[float] = ...) -> None: ...
+
+class Model(_message.Message):
+    __slots__ = ("name", "task", "rows", "features", "classes", "members", "context_bytes", "checkpoint", "policy", "placement", "warnings", "class_counts")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    CLASS_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    task: Task
+    rows: int
+    features: _containers.RepeatedScalarFieldContainer[str]
+    classes: _containers.RepeatedScalarFieldContainer[str]
+    members: int
+    context_bytes: int
+    checkpoint: str
+    policy: str
+    placement: str
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    class_counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., rows: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., classes: _Optional[_Iterable[str]] = ..., members: _Optional[int] = ..., context_bytes: _Optional[int] = ..., checkpoint: _Optional[str] = ..., policy: _Optional[str] = ..., placement: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., class_counts: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CreateModelRequest(_message.Message):
+    __slots__ = ("model", "table", "options", "request_id")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    table: str
+    options: FitOptions
+    request_id: str
+    def __init__(self, model: _Optional[str] = ..., table: _Optional[str] = ..., options: _Optional[_Union[FitOptions, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class FitProgress(_message.Message):
+    __slots__ = ("stage", "done", "total", "rows")
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    stage: str
+    done: int
+    total: int
+    rows: int
+    def __init__(self, stage: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class GetOperationRequest(_message.Message):
+    __slots__ = ("name", "wait_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    wait_seconds: float
+    def __init__(self, name: _Optional[str] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+
+class CancelOperationRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class CancelOperationResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PlanModelRequest(_message.Message):
+    __slots__ = ("table", "options")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    options: FitOptions
+    def __init__(self, table: _Optional[str] = ..., options: _Optional[_Union[FitOptions, _Mapping]] = ...) -> None: ...
+
+class PlanModelResponse(_message.Message):
+    __slots__ = ("rows", "features", "members", "placement", "resident_bytes", "peak_bytes", "fit_seconds", "why", "checkpoint", "task", "workers", "tier", "classes", "class_counts", "warnings")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    PLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    CLASS_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    rows: int
+    features: int
+    members: int
+    placement: str
+    resident_bytes: int
+    peak_bytes: int
+    fit_seconds: float
+    why: str
+    checkpoint: str
+    task: Task
+    workers: int
+    tier: str
+    classes: _containers.RepeatedScalarFieldContainer[str]
+    class_counts: _containers.RepeatedScalarFieldContainer[int]
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, rows: _Optional[int] = ..., features: _Optional[int] = ..., members: _Optional[int] = ..., placement: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ..., fit_seconds: _Optional[float] = ..., why: _Optional[str] = ..., checkpoint: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., workers: _Optional[int] = ..., tier: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., class_counts: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class LoadModelRequest(_message.Message):
+    __slots__ = ("model", "directory", "strict_bits")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    STRICT_BITS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    directory: str
+    strict_bits: bool
+    def __init__(self, model: _Optional[str] = ..., directory: _Optional[str] = ..., strict_bits: _Optional[bool] = ...) -> None: ...
+
+class GetModelRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ListModelsRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListModelsResponse(_message.Message):
+    __slots__ = ("models", "next_page_token")
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[Model]
+    next_page_token: str
+    def __init__(self, models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class DeleteModelRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteModelResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FloatRows(_message.Message):
+    __slots__ = ("values", "rows")
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[float]
+    rows: int
+    def __init__(self, values: _Optional[_Iterable[float]] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class PredictRequest(_message.Message):
+    __slots__ = ("model", "arrow", "floats", "quantiles", "first_row")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    FLOATS_FIELD_NUMBER: _ClassVar[int]
+    QUANTILES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    arrow: bytes
+    floats: FloatRows
+    quantiles: _containers.RepeatedScalarFieldContainer[float]
+    first_row: int
+    def __init__(self, model: _Optional[str] = ..., arrow: _Optional[bytes] = ..., floats: _Optional[_Union[FloatRows, _Mapping]] = ..., quantiles: _Optional[_Iterable[float]] = ..., first_row: _Optional[int] = ...) -> None: ...
+
+class PredictResponse(_message.Message):
+    __slots__ = ("arrow",)
+    ARROW_FIELD_NUMBER: _ClassVar[int]
+    arrow: bytes
+    def __init__(self, arrow: _Optional[bytes] = ...) -> None: ...

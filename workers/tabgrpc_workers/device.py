@@ -1,0 +1,115 @@
+"""The device thread: the only one that computes. Others enqueue; it takes one step of the most urgent task at a time.
+
+A task is a generator that yields between quanta, so that a predict needn't wait for the end of a fit, a cancelled call stops at the next
+quantum, and memory errors surface where the work was. On a CPU worker with several threads the quanta of one step run side by side.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+
+from tabgrpc.wire.errors import Cancelled, QueueFull, Unavailable
+
+T = TypeVar("T")
+Task = Generator[None, None, T]
+
+PREDICT, FIT = 0, 1
+MAX_WAITING = 256
+
+
+@dataclass(order=True)
+class _Entry:
+    urgency: int
+    turn: int
+    task: Task[Any] = field(compare=False)
+    result: Future[Any] = field(compare=False)
+    wanted: Callable[[], bool] = field(compare=False)
+
+
+class Device:
+    """A queue of tasks and the thread that runs them."""
+
+    def __init__(self, threads: int = 1) -> None:
+        """threads: quanta computed at once."""
+        self.threads = threads
+        self._quanta = ThreadPoolExecutor(threads, "quantum", torch.set_num_threads, (1,)) if threads > 1 else None
+        self._heap: list[_Entry] = []
+        self._turns = itertools.count()
+        self._wake = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._loop, name="device", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Tasks not finished."""
+        with self._wake:
+            return len(self._heap)
+
+    def run(self, task: Task[T], urgency: int, wanted: Callable[[], bool] = lambda: True) -> T:
+        """Runs a task and waits for its result. ``wanted`` is asked between quanta; when it says no, Cancelled is raised."""
+        result: Future[T] = Future()
+        with self._wake:
+            if self._closed:
+                raise Unavailable("this worker is shutting down")
+            if len(self._heap) >= MAX_WAITING:
+                raise QueueFull(f"{MAX_WAITING} tasks wait for this device already")
+            heapq.heappush(self._heap, _Entry(urgency, next(self._turns), task, result, wanted))
+            self._wake.notify()
+        return result.result()
+
+    def map(self, function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
+        """``function`` of each item, in order; from a task only. Items are taken ``threads`` at a time."""
+        if self._quanta is None:
+            yield from map(function, items)
+            return
+        iterator = iter(items)
+        while batch := list(itertools.islice(iterator, self.threads)):
+            yield from self._quanta.map(torch.inference_mode()(function), batch)
+
+    def close(self) -> None:
+        """Stops after the current quantum; whoever waits gets Unavailable."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._thread.join(timeout=60)
+
+    def _loop(self) -> None:
+        torch.set_num_threads(1)
+        with torch.inference_mode():
+            while True:
+                with self._wake:
+                    self._wake.wait_for(lambda: self._heap or self._closed)
+                    if self._closed:
+                        for entry in self._heap:
+                            entry.result.set_exception(Unavailable("this worker is shutting down"))
+                        return
+                    entry = self._heap[0]
+                if self._step(entry):
+                    with self._wake:
+                        self._heap.remove(entry)
+                        heapq.heapify(self._heap)
+
+    @staticmethod
+    def _step(entry: _Entry) -> bool:
+        """One step of a task; True when it has ended, one way or the other."""
+        try:
+            if not entry.wanted():
+                entry.task.close()
+                raise Cancelled("the caller gave up")
+            next(entry.task)
+        except StopIteration as end:
+            entry.result.set_result(end.value)
+            return True
+        except BaseException as error:  # whatever it was belongs to the one who waits, not to this thread
+            entry.result.set_exception(error)
+            return True
+        return False

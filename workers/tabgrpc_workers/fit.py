@@ -1,0 +1,216 @@
+"""The stages of fitting a member, as device tasks. Each yields between quanta and may be repeated: done twice it gives the same.
+
+One owner or many, the stages are the same; ``member`` strings them together where one worker owns all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial as bind
+
+import torch
+from torch import Tensor
+
+from tabgrpc.core.reduction import Node, Partial, Tree, complete, stack
+from tabgrpc.wire.errors import NotReady
+from tabgrpc_workers.device import Device, Task
+from tabgrpc_workers.kernels import KVRun, attend, partials
+from tabgrpc_workers.shard import Cells, ModelShards, RunData, Shard, run_rows
+
+Progress = Callable[[str], None]
+"""Called with a stage's name after each block of work."""
+
+
+def member(model: ModelShards, shard: Shard, device: Device, progress: Progress) -> Task[None]:
+    """All stages of a member whose rows this worker owns alone."""
+    shape, total = model.backbone.shape, model.geometry.blocks
+    for block in range(shape.column_blocks):
+        nodes = yield from column(model, shard, device, block, progress)
+        column_end(model, shard, block, complete(nodes, total))
+    yield from rows(model, shard, device, progress)
+    for layer in range(shape.icl_layers - 1):
+        yield from icl(model, shard, device, layer, [], progress)
+
+
+def units(model: ModelShards, shard: Shard) -> int:
+    """How often ``member`` or the same stages one by one call ``progress``."""
+    shape = model.backbone.shape
+    return sum(len(run) for run in shard.runs) * (shape.column_blocks + shape.icl_layers)
+
+
+# --- column stage ---
+
+
+def column(model: ModelShards, shard: Shard, device: Device, block: int, progress: Progress) -> Task[list[Node]]:
+    """Inducing attention of a column block over the owned rows: partials (G, H, I[, d]), folded as far as the runs allow."""
+    backbone, geometry = model.backbone, model.geometry
+    q = backbone.inducing_queries(block, geometry.rows)
+    tree = Tree(geometry.blocks)
+
+    def one(data: RunData, at: int, groups: range) -> Partial:
+        k, v = backbone.column_kv(block, _cells(model, shard, data, at, groups, block))
+        return partials(q.expand(len(groups), -1, -1, -1), k, v)
+
+    for data in shard.data:
+        for at in range(data.run.start, data.run.stop):
+            parts = []
+            for part in device.map(bind(one, data, at), _chunks(model, at)):
+                parts.append(part)
+                yield
+            tree.add(Node(0, at, stack(parts)))
+            progress("column")
+    return tree.nodes()
+
+
+def column_end(model: ModelShards, shard: Shard, block: int, root: Partial) -> None:
+    """Ends a column block: its inducing K/V from the partial over all rows."""
+    if len(shard.inducing) < block:
+        raise NotReady(f"column block {block} of member {shard.member} ends before block {block - 1}")
+    inducing = model.backbone.column_end(block, root.divide().to(model.backbone.dtype))
+    shard.inducing[block:] = [type(inducing)(inducing.k.contiguous(), inducing.v.contiguous())]
+
+
+def _chunks(model: ModelShards, at: int) -> list[range]:
+    return list(model.geometry.feature_chunks(len(model.geometry.block_rows(at))))
+
+
+def _cells(model: ModelShards, shard: Shard, data: RunData, at: int, groups: range, level: int) -> Tensor:
+    """Cells (g, R, E) of a block of rows after ``level`` column blocks: stored ones advanced, or computed from the features."""
+    if len(shard.inducing) < level:
+        raise NotReady(f"column block {level - 1} of member {shard.member} has not ended")
+    backbone = model.backbone
+    stored = shard.cells.get(_key(at, groups))
+    if stored is not None and stored.level <= level:
+        cells, reached = stored.values, stored.level
+    else:
+        first = data.run.start * model.geometry.block
+        rows = model.geometry.block_rows(at)
+        part = slice(rows.start - first, rows.stop - first)
+        cells, reached = backbone.embed(data.x[part], data.y[part], groups), 0
+    for block in range(reached, level):
+        inducing = shard.inducing[block]
+        chunk = slice(groups.start, groups.stop)
+        cells = backbone.column_apply(block, cells, type(inducing)(inducing.k[chunk], inducing.v[chunk]))
+    if model.store:
+        shard.cells[_key(at, groups)] = Cells(level, cells)
+    return cells
+
+
+def _key(at: int, groups: range) -> int:
+    return at << 32 | groups.start
+
+
+# --- row interaction ---
+
+
+def rows(model: ModelShards, shard: Shard, device: Device, progress: Progress) -> Task[None]:
+    """Row vectors with targets added, then K/V of ICL layer 0."""
+    backbone, geometry = model.backbone, model.geometry
+    level = backbone.shape.column_blocks
+
+    def quantum(cells: Tensor, y: Tensor, part: range) -> Tensor:
+        here = slice(part.start, part.stop)
+        return backbone.with_target(backbone.rows(cells[:, here]), y[here])
+
+    for data in shard.data:
+        hidden = torch.empty(data.x.shape[0], backbone.shape.icl, dtype=backbone.dtype)
+        first = data.run.start * geometry.block
+        for at in range(data.run.start, data.run.stop):
+            cells = []
+            for part in device.map(bind(_cells, model, shard, data, at, level=level), _chunks(model, at)):
+                cells.append(part)
+                yield
+            whole = torch.cat(cells)
+            for groups in _chunks(model, at):
+                shard.cells.pop(_key(at, groups), None)
+            block = geometry.block_rows(at)
+            y = data.y[block.start - first : block.stop - first]
+            parts = list(geometry.quanta(range(len(block))))
+            for part, out in zip(parts, device.map(bind(quantum, whole, y), parts), strict=True):
+                hidden[block.start - first + part.start : block.start - first + part.stop] = out
+                yield
+            progress("row")
+        data.hidden = hidden
+    shard.layer = 0
+    shard.kv = []
+    yield from _kv(model, shard, device, 0)
+
+
+# --- in-context learning ---
+
+
+def icl(
+    model: ModelShards, shard: Shard, device: Device, layer: int, foreign: Sequence[KVRun], progress: Progress
+) -> Task[None]:
+    """ICL layer ``layer`` for the owned rows against the K/V of all rows, then K/V of the next layer.
+
+    foreign: the other owners' K/V of this layer. After the last but one layer the rows' vectors are let go: the last needs K/V only.
+    """
+    if layer == shard.layer - 1 and len(shard.kv) == layer + 2:
+        return  # asked again
+    if layer != shard.layer or len(shard.kv) != layer + 1:
+        raise NotReady(f"member {shard.member} is at ICL layer {shard.layer}, not {layer}")
+    backbone, geometry = model.backbone, model.geometry
+    runs = sorted([*shard.kv[layer], *foreign], key=lambda run: run.start)
+
+    def block(hidden: Tensor) -> Tensor:
+        q = backbone.icl_queries(layer, hidden, geometry.rows)
+        attended = complete(attend(q, runs, geometry.blocks), geometry.blocks).divide()
+        return backbone.icl_end(layer, hidden, attended.to(backbone.dtype))
+
+    after = []
+    for data in shard.data:
+        if data.hidden is None:
+            raise NotReady(f"member {shard.member} has no row vectors")
+        out = torch.empty_like(data.hidden)
+        first = data.run.start * geometry.block
+        parts = [geometry.block_rows(at) for at in range(data.run.start, data.run.stop)]
+        blocks = [data.hidden[part.start - first : part.stop - first] for part in parts]
+        for part, result in zip(parts, device.map(block, blocks), strict=True):
+            out[part.start - first : part.stop - first] = result
+            progress("icl")
+            yield
+        after.append(out)
+    for data, out in zip(shard.data, after, strict=True):
+        data.hidden = out
+    shard.layer = layer + 1
+    yield from _kv(model, shard, device, layer + 1)
+    if layer + 2 == backbone.shape.icl_layers:
+        shard.data = []
+        progress("done")
+
+
+def _kv(model: ModelShards, shard: Shard, device: Device, layer: int) -> Task[None]:
+    """K/V of the owned rows at a layer, block by block, laid out for attention."""
+    backbone, geometry = model.backbone, model.geometry
+    runs = []
+    for data in shard.data:
+        assert data.hidden is not None
+        first = data.run.start * geometry.block
+        full = sum(len(geometry.block_rows(at)) == geometry.block for at in range(data.run.start, data.run.stop))
+        keys = values = None
+        tail = None
+        for at in range(data.run.start, data.run.stop):
+            part = geometry.block_rows(at)
+            k, v = backbone.icl_kv(layer, data.hidden[part.start - first : part.stop - first])
+            if keys is None:
+                heads, _, width = k.shape
+                keys, values = (torch.empty(full, heads, geometry.block, width, dtype=k.dtype) for _ in range(2))
+            if len(part) == geometry.block:
+                keys[at - data.run.start], values[at - data.run.start] = k, v  # type: ignore[index]
+            else:
+                tail = (k.contiguous(), v.contiguous())
+            yield
+        assert keys is not None and values is not None
+        runs.append(KVRun(data.run.start, keys, values, tail))
+    shard.kv[layer:] = [runs]
+
+
+def open_shard(model: ModelShards, shard: Shard, x: dict[int, Tensor], y: dict[int, Tensor]) -> None:
+    """Gives a shard its rows: x[run.start] (rows, F), y[run.start] (rows,). Raises ValueError on another shape."""
+    for run in shard.runs:
+        wanted = (len(run_rows(model.geometry, run)), model.features)
+        if run.start not in x or run.start not in y or x[run.start].shape != wanted or y[run.start].shape != wanted[:1]:
+            raise ValueError(f"member {shard.member} blocks {run.start} to {run.stop} need {wanted[0]} x {wanted[1]} features and targets")
+        dtype = model.backbone.dtype
+        shard.data.append(RunData(run, x[run.start].to(dtype), y[run.start].to(dtype)))

@@ -1,0 +1,101 @@
+"""What a worker holds of a model: for each member the runs of blocks that it owns, and how far they are fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tabgrpc.backbones.protocol import Backbone, InducingKV
+from tabgrpc.core.geometry import Geometry
+from tabgrpc.core.ownership import Run
+from tabgrpc.wire.errors import NotReady
+from tabgrpc_workers.kernels import KVRun
+
+
+@dataclass(slots=True)
+class Cells:
+    """Stored embeddings of one block's cells, (G, R, E), after ``level`` column blocks."""
+
+    level: int
+    values: Tensor
+
+
+@dataclass(slots=True)
+class RunData:
+    """Rows of one run while it is fitted. x: (rows, F) features, y: (rows,) targets, hidden: (rows, D) entering ICL layer ``layer``."""
+
+    run: Run
+    x: Tensor
+    y: Tensor
+    hidden: Tensor | None = None
+
+
+@dataclass(slots=True)
+class Shard:
+    """One member's part. kv[layer] has a KVRun for each run; inducing K/V are whole on every owner."""
+
+    member: int
+    runs: tuple[Run, ...]
+    data: list[RunData] = field(default_factory=list)
+    cells: dict[int, Cells] = field(default_factory=dict)
+    inducing: list[InducingKV] = field(default_factory=list)
+    layer: int = 0
+    kv: list[list[KVRun]] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        tensors: list[Tensor] = [t for kv in self.inducing for t in (kv.k, kv.v)]
+        tensors += [cells.values for cells in self.cells.values()]
+        for data in self.data:
+            tensors += [data.x, data.y] + ([] if data.hidden is None else [data.hidden])
+        return sum(t.numel() * t.element_size() for t in tensors) + sum(run.nbytes for layer in self.kv for run in layer)
+
+
+@dataclass(slots=True)
+class ModelShards:
+    """Everything of one model version on this worker, under one epoch."""
+
+    model_version: str
+    epoch: int
+    backbone: Backbone
+    geometry: Geometry
+    features: int
+    store: bool
+    shards: dict[int, Shard]
+
+    @property
+    def groups(self) -> int:
+        """Feature groups."""
+        return self.backbone.groups(self.features)
+
+    def shard(self, member: int, fitted: bool = False) -> Shard:
+        """A member's shard. Raises NotReady if this worker has none of it, or not fitted to the end though ``fitted`` is asked."""
+        shard = self.shards.get(member)
+        if shard is None:
+            raise NotReady(f"this worker owns nothing of member {member} of {self.model_version}")
+        if fitted and len(shard.kv) != self.backbone.shape.icl_layers:
+            raise NotReady(f"member {member} of {self.model_version} is not fitted")
+        return shard
+
+    def whole(self, shard: Shard) -> bool:
+        """Whether a shard is all of its member."""
+        return shard.runs == (Run(0, self.geometry.blocks),)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(shard.nbytes for shard in self.shards.values())
+
+
+def run_rows(geometry: Geometry, run: Run) -> range:
+    """The context rows of a run."""
+    return range(geometry.block_rows(run.start).start, geometry.block_rows(run.stop - 1).stop)
+
+
+def finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether every number is finite."""
+    return all(bool(torch.isfinite(t).all()) for t in tensors)
