@@ -23,9 +23,9 @@ EXACT_INTEGER = 2**53
 class Cells:
     """A column's cells.
 
-    values, by kind: numeric: float64 (n,), NaN where missing. timedelta: float64 (n,) seconds, NaN where missing. datetime: datetime64[us]
-    (n,) in UTC or without a zone, NaT where missing. categorical and boolean: Arrow string (n,), null where missing, each cell the
-    `key` of its value. empty: float64 (n,), all NaN.
+    values, by kind: numeric: float64 (n,), NaN where missing. timedelta: float64 (n,) seconds, NaN where missing.
+    datetime: datetime64[us] (n,) in UTC or without a zone, NaT where missing. categorical and boolean: Arrow string
+    (n,), null where missing, each cell the `key` of its value. empty: float64 (n,), all NaN.
     numbers: whether a categorical column's keys are of numbers, ordered as numbers.
     note: what was converted on the way, for a warning; empty if nothing.
     """
@@ -58,7 +58,10 @@ def from_arrow(column: pa.ChunkedArray | pa.Array, name: str) -> Cells:
     column = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
-        column, kind = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type), kind.storage_type
+        column, kind = (
+            pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type),
+            kind.storage_type,
+        )
     if column.null_count == len(column) and len(column):
         return empty(len(column))
     if pa.types.is_dictionary(kind):
@@ -70,12 +73,15 @@ def from_arrow(column: pa.ChunkedArray | pa.Array, name: str) -> Cells:
     if pa.types.is_floating(kind):
         return Cells("numeric", _floats(column))
     if pa.types.is_decimal(kind):
-        return Cells("numeric", _floats(column), note="decimals read as float64")
+        # by their text: Arrow's own cast is an ulp off the nearest float64 for some
+        return Cells("numeric", _floats(column.cast(pa.string())), note="decimals read as float64")
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return Cells("categorical", _strings(column))
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         instants = column.cast(pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None), safe=False)
-        return Cells("datetime", instants.cast(pa.int64()).fill_null(np.iinfo(np.int64).min).to_numpy().view("datetime64[us]"))
+        return Cells(
+            "datetime", instants.cast(pa.int64()).fill_null(np.iinfo(np.int64).min).to_numpy().view("datetime64[us]")
+        )
     if pa.types.is_duration(kind) or pa.types.is_time(kind):
         ticks = column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).cast(pa.float64(), safe=False)
         return Cells("timedelta", _floats(ticks) / {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[kind.unit])
@@ -108,7 +114,9 @@ def _from_integers(column: pa.ChunkedArray) -> Cells:
     """Numbers, unless float64 would merge some of them: then ids, ordered as numbers (case X5)."""
     bounds = pc.min_max(column).as_py()
     if max(abs(bounds["min"] or 0), abs(bounds["max"] or 0)) > EXACT_INTEGER:
-        return Cells("categorical", _strings(column), numbers=True, note="whole numbers beyond 2^53 kept as ids, not as numbers")
+        return Cells(
+            "categorical", _strings(column), numbers=True, note="whole numbers beyond 2^53 kept as ids, not as numbers"
+        )
     return Cells("numeric", _floats(column))
 
 

@@ -1,7 +1,7 @@
 """CSV files through pyarrow: read as text twice, once to find each column's type over all its cells, once to convert.
 
-pyarrow's own inference looks at the first block only, turns `NA` into missing whatever the column, and `00501` into 501;
-so every cell is read as text and typed in `inference.py`. Memory is one block at a time."""
+pyarrow's own inference looks at the first block only, turns `NA` into missing whatever the column, and `00501` into
+501; so every cell is read as text and typed in `inference.py`. Memory is one block at a time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,11 @@ class CsvFile:
         file.seek(0)
         self._file, self._where, self._options = file, where, options
         self.dialect = dialect.detect(
-            file.read(dialect.SAMPLE_BYTES), where, encoding=options.encoding, delimiter=options.delimiter, single=single
+            file.read(dialect.SAMPLE_BYTES),
+            where,
+            encoding=options.encoding,
+            delimiter=options.delimiter,
+            single=single,
         )
 
     @property
@@ -54,6 +58,11 @@ class CsvFile:
         """The file's blocks, every column as text, the empty field null. Raises `UserError` naming the row at fault."""
         self._file.seek(0)
         bad: list[Any] = []
+
+        def refuse(row: Any) -> str:
+            bad.append(row)
+            return "error"
+
         try:
             reader = pacsv.open_csv(
                 pa.PythonFile(self._file, mode="r") if not isinstance(self._file, pa.NativeFile) else self._file,
@@ -65,7 +74,7 @@ class CsvFile:
                 parse_options=pacsv.ParseOptions(
                     delimiter=self.dialect.delimiter,
                     newlines_in_values=True,
-                    invalid_row_handler=lambda row: bad.append(row) or "error",
+                    invalid_row_handler=refuse,
                 ),
                 convert_options=pacsv.ConvertOptions(
                     column_types={name: pa.string() for name in self.dialect.raw_names},
@@ -86,12 +95,18 @@ class CsvFile:
             row = bad[0]
             found, expected = counted(row.actual_columns, "field"), row.expected_columns
             at = f"row {row.number - 1}" if row.number else "a row"
-            comma = " (a delimiter at the end of the line?)" if row.text.rstrip("\r\n").endswith(self.dialect.delimiter) else ""
+            comma = (
+                " (a delimiter at the end of the line?)"
+                if row.text.rstrip("\r\n").endswith(self.dialect.delimiter)
+                else ""
+            )
             return UserError(f"{self._where}: {at} has {found}, the header has {expected}{comma}")
         if "UTF8" in text:
             return dialect.wrong_encoding(self._where, self._options.encoding)
         if "straddling" in text or "Empty CSV" in text:  # the sample wasn't empty, so the parser found no end of a row
-            return UserError(f"{self._where}: a quoted field never ends, or a row is longer than {BLOCK_BYTES >> 20} MiB")
+            return UserError(
+                f"{self._where}: a quoted field never ends, or a row is longer than {BLOCK_BYTES >> 20} MiB"
+            )
         return UserError(f"{self._where}: {text}")
 
     def infer(self, target: str | None = None) -> dict[str, ColumnType]:
@@ -116,7 +131,9 @@ class CsvFile:
     def _warn(self, types: Mapping[str, ColumnType]) -> None:
         for why in dict.fromkeys(kind.why_text for kind in types.values() if kind.why_text):
             ids = [name for name, kind in types.items() if kind.why_text == why]
-            warnings.warn(f"{self._where}: {why} in {listed(ids)}: kept as text, not as numbers", DataWarning, stacklevel=4)
+            warnings.warn(
+                f"{self._where}: {why} in {listed(ids)}: kept as text, not as numbers", DataWarning, stacklevel=4
+            )
         tokens = {name: kind.tokens for name, kind in types.items() if kind.tokens and kind.kind != "text"}
         if tokens:
             what = listed(sorted({token for found in tokens.values() for token in found}))
@@ -130,7 +147,9 @@ class CsvFile:
             columns = []
             for name, cells in zip(self.names, batch.columns, strict=True):
                 try:
-                    columns.append(convert(cells, types.get(name, text), name, first_row=first_row, missing=self._options.missing))
+                    columns.append(
+                        convert(cells, types.get(name, text), name, first_row=first_row, missing=self._options.missing)
+                    )
                 except UserError as error:
                     raise UserError(f"{self._where}: {error}") from None
             first_row += batch.num_rows

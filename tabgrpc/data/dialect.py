@@ -1,4 +1,5 @@
-"""How a CSV file is written: encoding, delimiter, header. Found from its first bytes, quote-aware, or refused in one line."""
+"""How a CSV file is written: encoding, delimiter, header. Found from its first bytes, quote-aware, or refused in one
+line."""
 
 from __future__ import annotations
 
@@ -31,10 +32,13 @@ class Dialect:
         return self.delimiter != ","
 
 
-def detect(sample: bytes, where: str, *, encoding: str = "utf-8", delimiter: str | None = None, single: bool = False) -> Dialect:
+def detect(
+    sample: bytes, where: str, *, encoding: str = "utf-8", delimiter: str | None = None, single: bool = False
+) -> Dialect:
     """The dialect of a CSV file that begins with `sample` (at most `SAMPLE_BYTES`, shorter only if that is all of it).
 
-    single: whether one column is enough, as in a table to predict for a model of one feature. Raises `UserError` for an empty file, another encoding, a single column, and duplicate names.
+    single: whether one column is enough, as in a table to predict for a model of one feature. Raises `UserError` for
+    an empty file, another encoding, a single column, and duplicate names.
     """
     text = _decoded(sample, where, encoding)
     if not text.strip():
@@ -46,7 +50,10 @@ def detect(sample: bytes, where: str, *, encoding: str = "utf-8", delimiter: str
     header = _records(text, chosen, whole)[0]
     if len(header) < 2 and not single:
         how = f"with delimiter {chosen!r}" if delimiter else "with any of comma, semicolon, tab and bar between fields"
-        raise UserError(f"{where}: only one column, {header[0].strip()!r}, {how}; a table needs a target and a feature (see --delimiter)")
+        raise UserError(
+            f"{where}: only one column, {header[0].strip()!r}, {how}; "
+            "a table needs a target and a feature (see --delimiter)"
+        )
     names = _trimmed(header, where)
     return Dialect(encoding, chosen, tuple(header), names)
 
@@ -69,7 +76,9 @@ def _decoded(sample: bytes, where: str, encoding: str) -> str:
 
 def wrong_encoding(where: str, encoding: str) -> UserError:
     """The error for bytes that aren't text in `encoding`."""
-    return UserError(f"{where}: the file isn't {encoding} text: give its encoding (--encoding latin-1, cp1252 or utf-16)")
+    return UserError(
+        f"{where}: the file isn't {encoding} text: give its encoding (--encoding latin-1, cp1252 or utf-16)"
+    )
 
 
 def _records(text: str, delimiter: str, whole: bool) -> list[list[str]]:
@@ -101,7 +110,8 @@ def _best_delimiter(text: str, whole: bool) -> str:
 
 
 def _trimmed(header: list[str], where: str) -> tuple[str, ...]:
-    """Names without the spaces around them; unnamed columns get pandas' `Unnamed: 0`; the same name twice is refused."""
+    """Names without the spaces around them; unnamed columns get pandas' `Unnamed: 0`; the same name twice is
+    refused."""
     names = []
     for place, raw in enumerate(header):
         name = raw.strip()

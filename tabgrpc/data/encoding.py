@@ -15,7 +15,8 @@ from tabgrpc.data.inference import ColumnType, convert
 
 #: What a datetime becomes; `seconds` counts from 1970-01-01, so that order and distance are kept too.
 DATE_PARTS = ("year", "month", "day", "weekday", "hour", "minute", "second", "seconds")
-#: Numbers beyond this are refused like infinities: their squares overflow, so no mean or deviation of the column exists.
+#: Numbers beyond this are refused like infinities: their squares overflow, so no mean or deviation of the column
+#: exists.
 LARGEST = 1e150
 
 
@@ -23,9 +24,10 @@ LARGEST = 1e150
 class Column:
     """A feature as the model knows it.
 
-    name: the user's name. kind: what its cells are. categories: of categorical and boolean columns, the keys seen at fit in encoded order
-    (code = place). fills: what replaces a missing cell, one number for each encoded feature (categories: -1). numbers: whether the
-    categories are numbers. useless: why the column tells nothing ("constant", "all missing", "another text in every row"), or empty.
+    name: the user's name. kind: what its cells are. categories: of categorical and boolean columns, the keys seen at
+    fit in encoded order (code = place). fills: what replaces a missing cell, one number for each encoded feature
+    (categories: -1). numbers: whether the categories are numbers. useless: why the column tells nothing ("constant",
+    "all missing", "another text in every row"), or empty.
     """
 
     name: str
@@ -80,8 +82,8 @@ class Column:
     def encode(self, cells: Cells, first_row: int = 1) -> FloatArray:
         """(n,) cells of any kind as (n, len(fills)) float64 without NaN.
 
-        first_row: the number of the first cell's row, for messages. Raises `UserError` naming column and row for cells that
-        the model can't take: text among numbers, infinities, dates where there were none.
+        first_row: the number of the first cell's row, for messages. Raises `UserError` naming column and row for
+        cells that the model can't take: text among numbers, infinities, dates where there were none.
         """
         if self.kind == "empty":
             return np.zeros((len(cells), 1))
@@ -104,7 +106,9 @@ class Column:
         if self.kind == "boolean":
             keys = pc.utf8_capitalize(pc.utf8_trim_whitespace(keys))
             keys = pc.if_else(pc.equal(keys, ""), None, keys)
-            self._refuse(pc.invert(pc.is_in(keys, pa.array(["True", "False", None]))), cells, first_row, "true or false")
+            self._refuse(
+                pc.invert(pc.is_in(keys, pa.array(["True", "False", None]))), cells, first_row, "true or false"
+            )
         elif cells.kind == "categorical" and self.numbers and not cells.numbers:
             keys = _canonical(keys)
         codes = pc.index_in(keys, pa.array(self.categories, keys.type), skip_nulls=True)
@@ -135,17 +139,21 @@ class Column:
 
     def _misfit(self, cells: Cells, wanted: str) -> UserError:
         given = {"numeric": "numbers", "boolean": "booleans", "datetime": "dates or times", "timedelta": "durations"}
-        return UserError(f"column {self.name!r} holds {given.get(cells.kind, 'text')}, the model was fitted on {wanted}")
+        return UserError(
+            f"column {self.name!r} holds {given.get(cells.kind, 'text')}, the model was fitted on {wanted}"
+        )
 
     def _refuse(self, misfits: pa.Array, cells: Cells, first_row: int, wanted: str) -> None:
         place = pc.index(misfits, True).as_py()
         if place >= 0:
             value = cells.values[place]
-            raise UserError(f"column {self.name!r}, row {first_row + place}: {getattr(value, 'as_py', lambda: value)()!r} isn't {wanted}")
+            shown = value.as_py() if isinstance(value, pa.Scalar) else value
+            raise UserError(f"column {self.name!r}, row {first_row + place}: {shown!r} isn't {wanted}")
 
 
 def check_finite(values: FloatArray, name: str, first_row: int = 1, what: str = "column") -> None:
-    """The policy for infinities, at fit and at predict: `UserError` with column, count and first row. NaN is missing, and passes."""
+    """The policy for infinities, at fit and at predict: `UserError` with column, count and first row. NaN is missing,
+    and passes."""
     bad = np.abs(values) > LARGEST
     if bad.any():
         count, row = counted(int(bad.sum()), "value"), first_row + int(bad.argmax())
@@ -170,7 +178,8 @@ def _number_keys(values: FloatArray, *, boolean: bool) -> pa.Array:
 
 
 def _canonical(keys: pa.Array) -> pa.Array:
-    """Text of numbers, as read from a CSV file, as the keys of those numbers: `1.0` is `1`. Other text stays as it is."""
+    """Text of numbers, as read from a CSV file, as the keys of those numbers: `1.0` is `1`. Other text stays as it
+    is."""
     table = keys.dictionary_encode()
     names = []
     for text in table.dictionary.to_pylist():

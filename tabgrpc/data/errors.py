@@ -16,7 +16,8 @@ class UserError(ValueError):
 
 
 class UserTypeError(UserError, TypeError):
-    """A `UserError` about the kind of object given (sparse matrices, complex numbers): also a TypeError, as in scikit-learn."""
+    """A `UserError` about the kind of object given (sparse matrices, complex numbers): also a TypeError, as in
+    scikit-learn."""
 
 
 class DataWarning(UserWarning):

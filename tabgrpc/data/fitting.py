@@ -1,7 +1,8 @@
 """Fits the ensemble's members: the numbers of TabICL 2.2.0's EnsembleGenerator to the bit, straight into plain arrays.
 
-Written out rather than taken from fitted upstream objects: upstream's fit needs torch, takes minutes at thousands of features, and
-keeps a copy of the training table for each normalisation. `tests/data` holds every number against upstream's with `==`."""
+Written out rather than taken from fitted upstream objects: upstream's fit needs torch, takes minutes at thousands of
+features, and keeps a copy of the training table for each normalisation. `tests/data` holds every number against
+upstream's with `==`."""
 
 from __future__ import annotations
 
@@ -33,12 +34,13 @@ def fit_members(
     outlier_threshold: float = 4.0,
     random_state: int | None = 0,
 ) -> Members:
-    """The members of a training table: those of upstream's EnsembleGenerator for the same arguments, in the order of `Members`.
+    """The members of a training table: those of upstream's EnsembleGenerator for the same arguments, in the order of
+    `Members`.
 
-    X: (n, F) float64, finite, as `Schema.encode` gives it. y: (n,) int64 class codes 0..K-1 that all occur, or float64 values. The target of a
-    regression is standardised in float64; upstream rounds it to float32 first, which loses a target like 1e9 + x (case A25).
-    There may be fewer members than n_estimators where there aren't as many different ones. Raises `UserError` for arguments
-    that no ensemble can be made of.
+    X: (n, F) float64, finite, as `Schema.encode` gives it. y: (n,) int64 class codes 0..K-1 that all occur, or
+    float64 values. The target of a regression is standardised in float64; upstream rounds it to float32 first, which
+    loses a target like 1e9 + x (case A25). There may be fewer members than n_estimators where there aren't as many
+    different ones. Raises `UserError` for arguments that no ensemble can be made of.
     """
     methods = [norm_methods] if isinstance(norm_methods, str) else list(norm_methods or ("none", "power"))
     _check(n_estimators, methods, feat_shuffle_method, class_shuffle_method)
@@ -77,7 +79,8 @@ def _check(n_estimators: int, methods: Sequence[str], feat_shuffle_method: str, 
 
 
 def _not_constant(X: FloatArray) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Upstream's UniqueFeatureFilter: constant features go, but all stay with one row, and the first stays if all are constant."""
+    """Upstream's UniqueFeatureFilter: constant features go, but all stay with one row, and the first stays if all are
+    constant."""
     if len(X) <= 1:
         return np.ones(X.shape[1], bool)
     keep = np.asarray(X.min(axis=0) != X.max(axis=0))
@@ -107,7 +110,9 @@ def _normalise(X: FloatArray, method: str, random_state: int | None) -> tuple[Ma
         normalised = robust.fit_transform(X)
         return {"center": robust.center_, "spread": robust.scale_}, normalised
     if method == "quantile":
-        quantile = QuantileTransformer(n_quantiles=min(1000, len(X)), output_distribution="normal", random_state=random_state)
+        quantile = QuantileTransformer(
+            n_quantiles=min(1000, len(X)), output_distribution="normal", random_state=random_state
+        )
         normalised = quantile.fit_transform(X)
         return {"quantiles": quantile.quantiles_, "references": quantile.references_}, normalised
     return _quantile_rtdl(X, random_state)
@@ -158,5 +163,5 @@ def _outlier_bounds(X: FloatArray, threshold: float) -> tuple[FloatArray, FloatA
 
     lower, upper = bounds(X)
     clean = X.copy()  # C order, as upstream's: the order decides how a mean is summed
-    clean[(X < lower) | (X > upper)] = np.nan
+    clean[(lower > X) | (upper < X)] = np.nan
     return bounds(clean)

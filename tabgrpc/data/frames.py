@@ -44,8 +44,8 @@ def frame_of(data: Any) -> Frame:
     """A frame over `data`, which isn't copied.
 
     data: pyarrow Table or RecordBatch, pandas DataFrame, a mapping of columns, any object with the Arrow C stream
-    interface, or an (n, F) array-like of numbers. Raises `UserError` for duplicate or mixed names, other shapes and text in
-    an array, `UserTypeError` for sparse matrices.
+    interface, or an (n, F) array-like of numbers. Raises `UserError` for duplicate or mixed names, other shapes and
+    text in an array, `UserTypeError` for sparse matrices.
     """
     if isinstance(data, Frame):
         return data
@@ -57,7 +57,9 @@ def frame_of(data: Any) -> Frame:
         names = _names(data.columns)
         sparse = [name for name, dtype in zip(names, data.dtypes, strict=True) if isinstance(dtype, pd.SparseDtype)]
         if sparse:
-            raise UserTypeError(f"column {sparse[0]!r} is sparse, which isn't supported: make it dense first (.sparse.to_dense())")
+            raise UserTypeError(
+                f"column {sparse[0]!r} is sparse, which isn't supported: make it dense first (.sparse.to_dense())"
+            )
         return _from_columns(names, [data.iloc[:, place] for place in range(data.shape[1])], len(data))
     if hasattr(data, "tocsr"):
         raise UserTypeError("Sparse input is not supported: convert it to a dense array first, e.g. with X.toarray()")
@@ -70,7 +72,9 @@ def _names(labels: Any) -> list[str]:
     """Column labels as text; all text or none of it, so that 1 and "1" can't meet."""
     texts = sum(isinstance(label, str) for label in labels)
     if 0 < texts < len(labels):
-        raise UserTypeError("column names must be all text or all numbers, these are mixed: rename them, e.g. X.columns.astype(str)")
+        raise UserTypeError(
+            "column names must be all text or all numbers, these are mixed: rename them, e.g. X.columns.astype(str)"
+        )
     return [key(label) for label in labels]
 
 
@@ -92,13 +96,16 @@ def _from_array(data: Any) -> Frame:
 
 
 def _numbers(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array of objects or text as float64, None as missing. Raises as scikit-learn does: TypeError for what is no number."""
+    """An array of objects or text as float64, None as missing. Raises as scikit-learn does: TypeError for what is no
+    number."""
     missing = pd.isna(values) if values.dtype.kind == "O" else np.zeros(values.shape, bool)
     try:
         return np.where(missing, np.nan, values).astype(np.float64)
     except (ValueError, TypeError) as error:
         kind = UserTypeError if isinstance(error, TypeError) else UserError
-        raise kind(f"an array must hold numbers ({error}); give text and categories as a pandas DataFrame or Arrow table") from None
+        raise kind(
+            f"an array must hold numbers ({error}); give text and categories as a pandas DataFrame or Arrow table"
+        ) from None
 
 
 def from_array(values: np.ndarray[Any, Any], name: str) -> Cells:
@@ -111,7 +118,8 @@ def from_array(values: np.ndarray[Any, Any], name: str) -> Cells:
 
 
 def from_series(series: pd.Series[Any], name: str) -> Cells:
-    """A pandas column of any dtype: the nullable, NumPy, Arrow and object ones of the same values give the same cells."""
+    """A pandas column of any dtype: the nullable, NumPy, Arrow and object ones of the same values give the same
+    cells."""
     dtype = series.dtype
     if isinstance(dtype, pd.ArrowDtype):
         return cells.from_arrow(pa.chunked_array(pa.array(series)), name)
@@ -127,7 +135,9 @@ def from_series(series: pd.Series[Any], name: str) -> Cells:
         return from_array(series.to_numpy(), name)
     if isinstance(dtype, pd.StringDtype):
         missing = series.isna().to_numpy()
-        return cells.empty(len(series)) if missing.all() and len(series) else Cells("categorical", _texts(series, missing))
+        return (
+            cells.empty(len(series)) if missing.all() and len(series) else Cells("categorical", _texts(series, missing))
+        )
     if pd.api.types.is_extension_array_dtype(dtype) and not pd.api.types.is_object_dtype(dtype):
         return cells.from_arrow(pa.array(series), name)
     return _objects(series, name)
@@ -178,7 +188,9 @@ def _objects(series: pd.Series[Any], name: str) -> Cells:
         return _instants(pd.to_timedelta(series.where(~missing)).to_numpy())
     if kind == "time":
         midnight = datetime.date(1970, 1, 1)
-        return _objects(series.map(lambda t: datetime.datetime.combine(midnight, t) - datetime.datetime(1970, 1, 1), "ignore"), name)
+        return _objects(
+            series.map(lambda t: datetime.datetime.combine(midnight, t) - datetime.datetime(1970, 1, 1), "ignore"), name
+        )
     return _mixed(series, missing, name)
 
 
@@ -195,7 +207,8 @@ def _float_objects(series: pd.Series[Any], missing: np.ndarray[Any, Any]) -> cel
 
 
 def _mixed(series: pd.Series[Any], missing: np.ndarray[Any, Any], name: str) -> Cells:
-    """Text, numbers and booleans in one column: categories by their text. Anything else is refused, naming the first."""
+    """Text, numbers and booleans in one column: categories by their text. Anything else is refused, naming the
+    first."""
     for row, (value, gone) in enumerate(zip(series, missing, strict=True)):
         if not gone and not isinstance(value, (str, bytes, bool, int, float, Decimal, np.generic)):
             kind = type(value).__name__

@@ -42,7 +42,8 @@ _ARROW: dict[TextKind, pa.DataType] = {
 
 @dataclass(frozen=True)
 class ColumnType:
-    """A CSV column's type: `decimal_comma` says that its numbers have decimal commas, `why_text` why numbers stay text."""
+    """A CSV column's type: `decimal_comma` says that its numbers have decimal commas, `why_text` why numbers stay
+    text."""
 
     kind: TextKind
     decimal_comma: bool = False
@@ -56,13 +57,16 @@ class ColumnType:
 
 @dataclass
 class ColumnGuess:
-    """What is still possible for one column after the cells seen so far. Feed every batch to `see`, then ask `result`."""
+    """What is still possible for one column after the cells seen so far. Feed every batch to `see`, then ask
+    `result`."""
 
     target: bool = False
     comma_allowed: bool = False
     comma_only: bool = False
     missing: tuple[str, ...] = MISSING_TOKENS
-    possible: set[str] = field(default_factory=lambda: {"integer", "number", "comma", "boolean", "datetime", "datetime_utc"})
+    possible: set[str] = field(
+        default_factory=lambda: {"integer", "number", "comma", "boolean", "datetime", "datetime_utc"}
+    )
     seen: bool = False
     why_text: str = ""
     tokens: set[str] = field(default_factory=set)
@@ -89,7 +93,11 @@ class ColumnGuess:
             self._find_ids(cells)
 
     def _holds(self, kind: str, cells: pa.Array) -> bool:
-        if kind not in self.possible or (kind == "comma" and not self.comma_allowed) or (kind == "number" and self.comma_only):
+        if (
+            kind not in self.possible
+            or (kind == "comma" and not self.comma_allowed)
+            or (kind == "number" and self.comma_only)
+        ):
             return False
         if kind == "number" and not self.target:
             try:  # several times faster than the pattern, and right when it succeeds: `nan` was taken out before
@@ -130,13 +138,15 @@ class ColumnGuess:
             return ColumnType("text" if tokens else "empty")
         for kind in ("boolean", "datetime", "datetime_utc", "integer", "number"):
             if kind in self.possible:
-                return ColumnType(kind, tokens=tokens)  # type: ignore[arg-type]
+                return ColumnType(kind, tokens=tokens)
         if "comma" in self.possible:
             return ColumnType("number", decimal_comma=True, tokens=tokens)
         return ColumnType("text", why_text=self.why_text)
 
 
-def convert(cells: pa.Array, to: ColumnType, name: str, *, first_row: int = 1, missing: tuple[str, ...] = MISSING_TOKENS) -> pa.Array:
+def convert(
+    cells: pa.Array, to: ColumnType, name: str, *, first_row: int = 1, missing: tuple[str, ...] = MISSING_TOKENS
+) -> pa.Array:
     """Text cells (null: the empty field) as `to.arrow`. Raises `UserError` naming column, row and value of a misfit."""
     if to.kind == "text":
         return cells
@@ -163,7 +173,9 @@ def convert(cells: pa.Array, to: ColumnType, name: str, *, first_row: int = 1, m
         misfits = pc.invert(pc.match_substring_regex(text, _DATE if to.kind == "datetime" else _DATE_UTC))
     where = pc.index(misfits, True).as_py()
     if where >= 0:
-        wanted = {"boolean": "true or false", "integer": "a whole number", "number": "a number"}.get(to.kind, "an ISO date or time")
+        wanted = {"boolean": "true or false", "integer": "a whole number", "number": "a number"}.get(
+            to.kind, "an ISO date or time"
+        )
         raise UserError(f"column {name!r}, row {first_row + where}: {cells[where].as_py()!r} isn't {wanted}")
     try:
         return _without_nan(pc.cast(text, to.arrow))

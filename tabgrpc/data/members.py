@@ -1,7 +1,7 @@
 """The ensemble's members in plain arrays: what upstream's EnsembleGenerator yields, storable without pickle.
 
-Their order is fixed: by normalisation, in the order that fit was given ("none" then "power" unless told otherwise), then as drawn.
-It is the order in which members are summed."""
+Their order is fixed: by normalisation, in the order that fit was given ("none" then "power" unless told otherwise),
+then as drawn. It is the order in which members are summed."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _COMMON = ("mean", "scale", "lower", "upper")
 class Member:
     """One member: its place in the order, its normalisation, and its permutations.
 
-    feature_shuffle: int64 (F',), the kept feature at each place. class_shuffle: int64 (classes,), the label that each class is shown
-    as (None for regression): member outputs are put back by `out[..., class_shuffle]`.
+    feature_shuffle: int64 (F',), the kept feature at each place. class_shuffle: int64 (classes,), the label that each
+    class is shown as (None for regression): member outputs are put back by `out[..., class_shuffle]`.
     """
 
     index: int
@@ -36,8 +36,9 @@ class Member:
 class Members:
     """All members of a fitted model.
 
-    members: in their order. transforms: one for each normalisation in use. keep: bool (F,), the encoded features that weren't constant
-    in training; F' of them. y_mean, y_scale: the regression target is shown as (y - y_mean) / y_scale; 0 and 1 for classification.
+    members: in their order. transforms: one for each normalisation in use. keep: bool (F,), the encoded features that
+    weren't constant in training; F' of them. y_mean, y_scale: the regression target is shown as (y - y_mean) /
+    y_scale; 0 and 1 for classification.
     """
 
     members: tuple[Member, ...]
@@ -67,7 +68,8 @@ class Members:
         return self.transforms[method](np.asarray(X, dtype=np.float64)[:, self.keep])
 
     def transform(self, X: FloatArray, member: Member | int) -> FloatArray:
-        """(n, F) encoded features -> (n, F') float64 as `member` sees them. Context and query rows alike; each row for itself."""
+        """(n, F) encoded features -> (n, F') float64 as `member` sees them. Context and query rows alike; each row
+        for itself."""
         chosen = self.members[member] if isinstance(member, int) else member
         return np.take(self.normalised(X, chosen.norm_method), chosen.feature_shuffle, axis=1)
 
@@ -80,7 +82,8 @@ class Members:
             yield member, np.take(normalised, member.feature_shuffle, axis=1)
 
     def train_targets(self, y: np.ndarray[Any, Any], member: Member | int) -> np.ndarray[Any, Any]:
-        """(n,) int64 class codes or float64 values -> the labels that `member` is shown: int64, or float64 standardised."""
+        """(n,) int64 class codes or float64 values -> the labels that `member` is shown: int64, or float64
+        standardised."""
         chosen = self.members[member] if isinstance(member, int) else member
         if chosen.class_shuffle is not None:
             return np.asarray(chosen.class_shuffle[np.asarray(y, dtype=np.int64)])
@@ -91,13 +94,17 @@ class Members:
         used = list(self.transforms)
         first = self.members[0]
         arrays: dict[str, np.ndarray[Any, Any]] = {
-            "members": np.frombuffer(json.dumps([member.norm_method for member in self.members]).encode(), np.uint8).copy(),
+            "members": np.frombuffer(
+                json.dumps([member.norm_method for member in self.members]).encode(), np.uint8
+            ).copy(),
             "keep": self.keep,
             "target": np.array([self.y_mean, self.y_scale], np.float64),
             "feature_shuffles": np.stack([member.feature_shuffle for member in self.members]),
         }
         if first.class_shuffle is not None:
-            arrays["class_shuffles"] = np.stack([member.class_shuffle for member in self.members if member.class_shuffle is not None])
+            arrays["class_shuffles"] = np.stack(
+                [member.class_shuffle for member in self.members if member.class_shuffle is not None]
+            )
         for method in used:
             transform = self.transforms[method]
             named = {name: getattr(transform, name) for name in _COMMON} | dict(transform.parameters)
@@ -119,7 +126,7 @@ class Members:
             transforms = {
                 method: Transform(
                     method,
-                    *(arrays[f"{method}.{name}"] for name in _COMMON),
+                    **{name: arrays[f"{method}.{name}"] for name in _COMMON},
                     parameters={name: arrays[f"{method}.{name}"] for name in PARAMETERS[method]},
                 )
                 for method in dict.fromkeys(methods)

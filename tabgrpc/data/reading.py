@@ -2,8 +2,10 @@
 
 Policies, the same for every kind of file:
 - The target's text is never taken for missing: only the empty field is (`NA`, `None` and `null` are labels).
-- In columns of numbers, booleans and dates `inference.MISSING_TOKENS` are missing too; in columns of text only the empty field.
-- Whatever can't be read without guessing (a row longer than the header, another encoding) is a `UserError`, never a shift."""
+- In columns of numbers, booleans and dates `inference.MISSING_TOKENS` are missing too; in columns of text only the
+empty field.
+- Whatever can't be read without guessing (a row longer than the header, another encoding) is a `UserError`, never a
+shift."""
 
 from __future__ import annotations
 
@@ -40,13 +42,14 @@ def read_table(
 ) -> pa.Table:
     """The whole table, columns in the file's order, one chunk or more a column.
 
-    path: a .csv, .tsv, .parquet or .arrow file, or "-" (standard input: CSV, an Arrow stream or file, or Parquet, by its first bytes).
+    path: a .csv, .tsv, .parquet or .arrow file, or "-" (standard input: CSV, an Arrow stream or file, or Parquet, by
+    its first bytes).
     target: the column to predict, read as text unless all of it is plain numbers; must be there.
-    encoding, delimiter, decimal: of CSV; the delimiter is found from the file where None; with another delimiter than the
-        comma, columns with decimal commas are found too.
+    encoding, delimiter, decimal: of CSV; the delimiter is found from the file where None; with another delimiter than
+        the comma, columns with decimal commas are found too.
     missing: the cells that mean "missing" in CSV columns that aren't text, besides the empty field.
-    schema: a fitted schema: its columns are converted to its types instead of being inferred, any other column stays text.
-    Raises `UserError` for anything that can't be read, no rows, duplicate names, and a target that isn't there.
+    schema: a fitted schema: its columns are converted to its types instead of being inferred, any other column stays
+    text. Raises `UserError` for anything that can't be read, no rows, duplicate names, and a target that isn't there.
     """
     options = CsvOptions(encoding, delimiter, decimal, missing)
     with opened(path) as source:
@@ -67,8 +70,8 @@ def iter_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The table in its order as batches of exactly `rows` rows (the last one smaller), in constant memory.
 
-    Arguments and errors as in `read_table`; without `schema`, a CSV file is read once more before, for its types. An error
-    in a late row is raised when its batch is asked for.
+    Arguments and errors as in `read_table`; without `schema`, a CSV file is read once more before, for its types. An
+    error in a late row is raised when its batch is asked for.
     """
     if rows < 1:
         raise ValueError(f"rows must be at least 1, not {rows}")
@@ -77,7 +80,9 @@ def iter_batches(
         yield from _rebatched(_batches(source, target, options, schema), rows)
 
 
-def _batches(source: Source, target: str | None, options: CsvOptions, schema: Schema | None) -> Iterator[pa.RecordBatch]:
+def _batches(
+    source: Source, target: str | None, options: CsvOptions, schema: Schema | None
+) -> Iterator[pa.RecordBatch]:
     """The file's own batches, empty ones left out, its names checked. Raises `UserError` if there is no row at all."""
     if source.kind == "csv":
         batches = _csv_batches(source, target, options, schema)
@@ -97,7 +102,9 @@ def _batches(source: Source, target: str | None, options: CsvOptions, schema: Sc
         raise UserError(f"{source.where}: the table has no rows")
 
 
-def _csv_batches(source: Source, target: str | None, options: CsvOptions, schema: Schema | None) -> Iterator[pa.RecordBatch]:
+def _csv_batches(
+    source: Source, target: str | None, options: CsvOptions, schema: Schema | None
+) -> Iterator[pa.RecordBatch]:
     if source.where.lower().endswith(".tsv") and options.delimiter is None:
         options = CsvOptions(options.encoding, "\t", options.decimal, options.missing)
     single = schema is not None and len(schema.columns) == 1
@@ -171,4 +178,4 @@ def _rebatched(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Reco
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
-    return pa.concat_batches(batches)
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

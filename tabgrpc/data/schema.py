@@ -1,7 +1,8 @@
 """A model's schema: its columns, its target, and any later table as the numbers that the model was fitted on.
 
-The encoded matrix has the categories and booleans first and everything else after them, each in the user's order: upstream's
-order, on which the bits of feature shuffles depend. Whatever a user sees is in the user's order and by the user's names."""
+The encoded matrix has the categories and booleans first and everything else after them, each in the user's order:
+upstream's order, on which the bits of feature shuffles depend. Whatever a user sees is in the user's order and by the
+user's names."""
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ from tabgrpc.data.cells import FloatArray
 from tabgrpc.data.encoding import DATE_PARTS, Column
 from tabgrpc.data.errors import DataWarning, UserError, counted, listed, unknown_column
 from tabgrpc.data.frames import Frame, frame_of
-from tabgrpc.data.target import Label, Task, check_numbers_in_text, class_codes, classes_of, dtype_name, labels_of, task_of
+from tabgrpc.data.target import (
+    Label,
+    Task,
+    check_numbers_in_text,
+    class_codes,
+    classes_of,
+    dtype_name,
+    labels_of,
+    task_of,
+)
 
 HIGH_CARDINALITY = 40  # upstream's threshold for its warning
 
@@ -29,9 +39,9 @@ class Schema:
     """What fit learnt about a table.
 
     columns: the features, in the user's order. target: the target's name, None if it was an array without one. task:
-    "classification" or "regression". classes: the labels in class order, empty for regression. label_dtype: the NumPy dtype in
-    which labels come back ("str", "object", "int64", ...). named: False if the features were an array's positions. rows: how
-    many training rows. dropped: columns left out on request.
+    "classification" or "regression". classes: the labels in class order, empty for regression. label_dtype: the NumPy
+    dtype in which labels come back ("str", "object", "int64", ...). named: False if the features were an array's
+    positions. rows: how many training rows. dropped: columns left out on request.
     """
 
     columns: tuple[Column, ...]
@@ -47,9 +57,9 @@ class Schema:
     def fit(cls, data: Any, target: Any, task: str = "auto", drop: Iterable[str] = ()) -> Schema:
         """The schema of a training table.
 
-        data: pyarrow Table, pandas DataFrame, NumPy array, ... (`frame_of`). target: a column's name, or (n,) values. task:
-        "auto" decides by `task_of`. drop: columns to leave out. One warning for each kind of conversion, naming the columns.
-        Raises `UserError`, and `UserTypeError` for sparse and complex data.
+        data: pyarrow Table, pandas DataFrame, NumPy array, ... (`frame_of`). target: a column's name, or (n,) values.
+        task: "auto" decides by `task_of`. drop: columns to leave out. One warning for each kind of conversion, naming
+        the columns. Raises `UserError`, and `UserTypeError` for sparse and complex data.
         """
         frame = frame_of(data)
         if task not in ("auto", "classification", "regression"):
@@ -64,14 +74,14 @@ class Schema:
         if name is not None and name in drop:
             raise UserError(f"column {name!r} is the target and can't be dropped")
         if frame.rows == 0:
-            raise UserError(f"the table has no rows (0 sample(s) (shape=(0, {len(frame.columns)})) while a minimum of 1 is required.)")
+            raise UserError(f"no rows: Found array with 0 sample(s) {_short(0, len(frame.columns))}")
         labels = labels_of(values, name or "y")
         if len(labels) != frame.rows:
             raise UserError(f"Found input variables with inconsistent numbers of samples: {[frame.rows, len(labels)]}")
         features = [column for column in frame.columns if column != name and column not in drop]
         if not features:
             gone = f": {listed(drop)} dropped" if drop else ""
-            raise UserError(f"no column is left to predict from{gone}: 0 feature(s) (shape=({frame.rows}, 0)) while a minimum of 1 is required.")
+            raise UserError(f"no column is left to predict from{gone}: 0 feature(s) {_short(frame.rows, 0)}")
         columns = _fit_columns(frame, features)
         check_numbers_in_text(labels, name or "y", task)
         chosen: Task = task_of(labels) if task == "auto" else task  # type: ignore[assignment]
@@ -106,8 +116,9 @@ class Schema:
     def encode(self, data: Any, first_row: int = 1) -> FloatArray:
         """(n, F) float64 without NaN, columns found by name in any order; the target and unknown columns aren't used.
 
-        first_row: the number of the table's first row, for messages in a batch of a larger one. A row's numbers never depend on the other
-        rows. Raises `UserError` for missing columns and for cells that the model can't take, naming column and row.
+        first_row: the number of the table's first row, for messages in a batch of a larger one. A row's numbers never
+        depend on the other rows. Raises `UserError` for missing columns and for cells that the model can't take,
+        naming column and row.
         """
         frame = frame_of(data)
         names = self._names_in(frame)
@@ -123,7 +134,9 @@ class Schema:
         wanted = self.feature_names
         if not frame.named or not (self.named or set(wanted) <= set(frame.names)):
             if len(frame.columns) != len(wanted):
-                raise UserError(f"X has {len(frame.columns)} features, but the model is expecting {len(wanted)} features as input")
+                raise UserError(
+                    f"X has {len(frame.columns)} features, but the model is expecting {len(wanted)} features as input"
+                )
             return dict(zip(wanted, frame.names, strict=True))
         missing = [name for name in wanted if name not in frame.columns]
         if missing:
@@ -131,13 +144,16 @@ class Schema:
         known = {*wanted, *self.dropped, self.target}
         extra = [name for name in frame.names if name not in known]
         if extra:
-            warnings.warn(f"columns that the model doesn't know are ignored: {listed(extra)}", DataWarning, stacklevel=3)
+            warnings.warn(
+                f"columns that the model doesn't know are ignored: {listed(extra)}", DataWarning, stacklevel=3
+            )
         return {name: name for name in wanted}
 
     def encode_target(self, data: Any) -> np.ndarray[Any, Any]:
         """(n,) int64 class codes, or float64 values for regression.
 
-        data: a table that has the target's column, or (n,) target values. Raises `UserError` for missing, infinite, unknown labels.
+        data: a table that has the target's column, or (n,) target values. Raises `UserError` for missing, infinite,
+        unknown labels.
         """
         name = self.target or "y"
         if isinstance(data, (pa.Table, pa.RecordBatch, pd.DataFrame)) and self.target in frame_of(data).columns:
@@ -170,7 +186,9 @@ class Schema:
                 column["fills"] = tuple(float.fromhex(fill) for fill in column["fills"])
                 column["categories"] = tuple(column["categories"])
             fields["columns"] = tuple(Column(**column) for column in fields["columns"])
-            fields["classes"] = tuple(float.fromhex(label["float"]) if isinstance(label, dict) else label for label in fields["classes"])
+            fields["classes"] = tuple(
+                float.fromhex(label["float"]) if isinstance(label, dict) else label for label in fields["classes"]
+            )
             fields["dropped"] = tuple(fields["dropped"])
             return cls(**fields)
         except (KeyError, TypeError) as error:
@@ -178,12 +196,20 @@ class Schema:
 
 
 def check_trainable(schema: Schema) -> None:
-    """The strict check of the command line: `UserError` for one class, and where no column tells anything, with the reasons."""
+    """The strict check of the command line: `UserError` for one class, and where no column tells anything, with the
+    reasons."""
     if schema.task == "classification" and len(schema.classes) < 2:
-        raise UserError(f"target {schema.target or 'y'!r} has one class, {schema.classes[0]!r}: there is nothing to tell apart")
+        raise UserError(
+            f"target {schema.target or 'y'!r} has one class, {schema.classes[0]!r}: there is nothing to tell apart"
+        )
     if all(column.useless for column in schema.columns):
         reasons = "; ".join(f"{column.name!r}: {column.useless}" for column in schema.columns[:10])
         raise UserError(f"no column is left to predict from: {reasons}")
+
+
+def _short(rows: int, columns: int) -> str:
+    """scikit-learn's words for an array without rows or columns; its estimator checks look for them."""
+    return f"(shape=({rows}, {columns})) while a minimum of 1 is required."
 
 
 def _name_of(target: Any, frame: Frame) -> str | None:
@@ -193,7 +219,8 @@ def _name_of(target: Any, frame: Frame) -> str | None:
 
 
 def _fit_columns(frame: Frame, names: Sequence[str]) -> tuple[Column, ...]:
-    columns, notes = [], {}
+    columns: list[Column] = []
+    notes: dict[str, list[str]] = {}
     for name in names:
         cells = frame.cells(name)
         columns.append(Column.fit(name, cells))
@@ -203,7 +230,9 @@ def _fit_columns(frame: Frame, names: Sequence[str]) -> tuple[Column, ...]:
         if column.useless:
             notes.setdefault(f"{column.useless}, no help for predicting", []).append(column.name)
         if column.kind == "categorical" and len(column.categories) > HIGH_CARDINALITY and not column.numbers:
-            notes.setdefault(f"more than {HIGH_CARDINALITY} categories, encoded by their order only", []).append(column.name)
+            notes.setdefault(f"more than {HIGH_CARDINALITY} categories, encoded by their order only", []).append(
+                column.name
+            )
         if column.kind == "datetime":
             notes.setdefault(f"expanded to {', '.join(DATE_PARTS)}", []).append(column.name)
     for note, which in notes.items():

@@ -1,13 +1,14 @@
-"""The ensemble's permutations: the same as upstream's `Shuffler` and `EnsembleGenerator` for the same seed, without building n x n squares.
+"""The ensemble's permutations: the same as upstream's `Shuffler` and `EnsembleGenerator` for the same seed, without
+building n x n squares.
 
-Upstream takes a random Latin square of n features (n^2 numbers, a recursion of depth n: 8 s at 1,500 features) and uses a few of
-its rows. Its square, before rows and columns are shuffled, is a circulant of the drawn symbols: with s_0 the last symbol
-left and s_1, s_2, ... those inserted while the recursion returns,
+Upstream takes a random Latin square of n features (n^2 numbers, a recursion of depth n: 8 s at 1,500 features) and
+uses a few of its rows. Its square, before rows and columns are shuffled, is a circulant of the drawn symbols: with
+s_0 the last symbol left and s_1, s_2, ... those inserted while the recursion returns,
 
     square[i][j] = s[n - 1 - (j - i) mod n].
 
-By induction: size m inserts s_{m-1} on the diagonal of the square of size m - 1 whose row 0 was appended again, which turns
-(j - i) mod (m - 1) into (j - i) mod m. So a row is made in O(n), from the same random draws."""
+By induction: size m inserts s_{m-1} on the diagonal of the square of size m - 1 whose row 0 was appended again, which
+turns (j - i) mod (m - 1) into (j - i) mod m. So a row is made in O(n), from the same random draws."""
 
 from __future__ import annotations
 
@@ -93,8 +94,8 @@ def draws(
 ) -> list[Draw]:
     """Upstream's ensemble, in our order: grouped by normalisation, in the order in which `norm_methods` names them.
 
-    Upstream groups by `list(set(...))`, whose order hangs on PYTHONHASHSEED (case B06). There may be fewer than n_estimators where
-    there aren't as many different ones. n_classes: None for regression.
+    Upstream groups by `list(set(...))`, whose order hangs on PYTHONHASHSEED (case B06). There may be fewer than
+    n_estimators where there aren't as many different ones. n_classes: None for regression.
     """
     features = permutations(n_features, feat_shuffle_method, seed, n_estimators)
     classes = permutations(n_classes, class_shuffle_method, seed, n_estimators) if n_classes is not None else None

@@ -23,8 +23,8 @@ MOST_INTEGER_CLASSES = 20
 def labels_of(values: Any, name: str) -> np.ndarray[Any, Any]:
     """Target values as a 1-D NumPy array of bool, numbers, text (`<U`) or objects that are all text.
 
-    values: Arrow column, pandas Series, array-like of (n,) or (n, 1). Nullable, categorical and Decimal values become plain ones.
-    Raises `UserError` for missing values (count and first row), infinities, and kinds that are no target.
+    values: Arrow column, pandas Series, array-like of (n,) or (n, 1). Nullable, categorical and Decimal values become
+    plain ones. Raises `UserError` for missing values (count and first row), infinities, and kinds that are no target.
     """
     array = _plain(values, name)
     if array.ndim == 2 and array.shape[1] == 1:
@@ -56,16 +56,20 @@ def _plain(values: Any, name: str) -> np.ndarray[Any, Any]:
             values = values.cast(values.type.value_type)
         if pa.types.is_nested(values.type):
             raise UserError(f"target {name!r} has values of type {values.type}: a target is numbers, text or booleans")
-        plain = pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)
+        plain = (
+            pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_boolean(values.type)
+        )
         if plain and values.null_count == 0:
-            return np.asarray(values.to_numpy(**({} if isinstance(values, pa.ChunkedArray) else {"zero_copy_only": False})))
+            return np.asarray(
+                values.to_numpy(**({} if isinstance(values, pa.ChunkedArray) else {"zero_copy_only": False}))
+            )
         return np.array(values.to_pylist(), dtype=object)
     if hasattr(values, "tocsr"):
         raise UserError("sparse targets aren't supported: give a dense array")
     if isinstance(values, (pd.Series, pd.Index)) or pd.api.types.is_extension_array_dtype(values):
         series = pd.Series(values)
         if isinstance(series.dtype, np.dtype) and series.dtype.kind in "biufc":
-            return series.to_numpy()
+            return np.asarray(series.to_numpy())
         if series.isna().any() or not _is_number(series.dtype):
             return np.array(series.astype(object).to_numpy(), dtype=object)
         return np.asarray(series.to_numpy(dtype=_numpy_dtype(series.dtype)))
@@ -76,11 +80,14 @@ def _plain(values: Any, name: str) -> np.ndarray[Any, Any]:
 
 
 def _is_number(dtype: Any) -> bool:
-    return bool(pd.api.types.is_numeric_dtype(dtype) and isinstance(dtype, pd.api.extensions.ExtensionDtype)) and hasattr(dtype, "numpy_dtype")
+    return bool(
+        pd.api.types.is_numeric_dtype(dtype) and isinstance(dtype, pd.api.extensions.ExtensionDtype)
+    ) and hasattr(dtype, "numpy_dtype")
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    return np.dtype(dtype.numpy_dtype)
+    numpy_dtype: np.dtype[Any] = np.dtype(dtype.numpy_dtype)
+    return numpy_dtype
 
 
 def _of_objects(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
@@ -94,14 +101,17 @@ def _of_objects(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
         return np.array([int(value) for value in array], dtype=np.int64)
     if kind in ("floating", "mixed-integer-float", "decimal"):
         return np.array([float(value) for value in array], dtype=np.float64)
-    raise UserError(f"target {name!r} mixes kinds of values or has none that can be a label ({kind}): make them all text or all numbers")
+    raise UserError(
+        f"target {name!r} mixes kinds of values or has none that can be a label ({kind}): "
+        "make them all text or all numbers"
+    )
 
 
 def task_of(labels: np.ndarray[Any, Any]) -> Task:
     """The task that labels ask for, the rule of `task="auto"`:
 
-    text and booleans: classification. At most two distinct numbers: classification. Whole numbers, however stored, with at most
-    20 distinct values and at least twice as many rows: classification. Any other numbers: regression.
+    text and booleans: classification. At most two distinct numbers: classification. Whole numbers, however stored,
+    with at most 20 distinct values and at least twice as many rows: classification. Any other numbers: regression.
     """
     if labels.dtype.kind not in "iuf":
         return "classification"
@@ -113,8 +123,8 @@ def task_of(labels: np.ndarray[Any, Any]) -> Task:
 
 
 def check_numbers_in_text(labels: np.ndarray[Any, Any], name: str, task: str) -> None:
-    """Raises `UserError` where a target of numbers became text because of a few cells: all of it for regression, and for
-    "auto" if its numbers are too many for classes and the rest are words for "missing" or infinity."""
+    """Raises `UserError` where a target of numbers became text because of a few cells: all of it for regression, and
+    for "auto" if its numbers are too many for classes and the rest are words for "missing" or infinity."""
     if labels.dtype.kind not in "OU":
         return
     odd = [row for row, label in enumerate(labels) if not _is_float(label)]
@@ -123,7 +133,9 @@ def check_numbers_in_text(labels: np.ndarray[Any, Any], name: str, task: str) ->
     if odd and (task == "regression" or (task == "auto" and few and numbers > MOST_INTEGER_CLASSES)):
         hint = "" if task == "regression" else " among numbers (--task classification takes it as a class)"
         where = f"row {odd[0] + 1}: {labels[odd[0]]!r}"
-        raise UserError(f"target {name!r} has {counted(len(odd), 'value')} that isn't a number, the first in {where}{hint}")
+        raise UserError(
+            f"target {name!r} has {counted(len(odd), 'value')} that isn't a number, the first in {where}{hint}"
+        )
 
 
 def _is_float(text: object) -> bool:
@@ -138,7 +150,9 @@ def classes_of(labels: np.ndarray[Any, Any]) -> tuple[Label, ...]:
     return tuple(sorted(set(labels.tolist())))
 
 
-def class_codes(labels: np.ndarray[Any, Any], classes: tuple[Label, ...], name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+def class_codes(
+    labels: np.ndarray[Any, Any], classes: tuple[Label, ...], name: str
+) -> np.ndarray[Any, np.dtype[np.int64]]:
     """(n,) labels as places among `classes`. Raises `UserError` naming the row of a label that isn't one of them."""
     place = {label: code for code, label in enumerate(classes)}
     try:
@@ -150,4 +164,4 @@ def class_codes(labels: np.ndarray[Any, Any], classes: tuple[Label, ...], name: 
 
 def dtype_name(labels: np.ndarray[Any, Any]) -> str:
     """The labels' NumPy dtype for storage: "str" for any width of text, "object", or e.g. "int32"."""
-    return {"U": "str", "O": "object"}.get(labels.dtype.kind, labels.dtype.name)
+    return {"U": "str", "O": "object"}.get(labels.dtype.kind, str(labels.dtype))

@@ -1,7 +1,9 @@
 """A fitted normalisation as plain arrays, applied row by row: standardise, normalise, clip outliers softly.
 
-The formulas are scikit-learn's and upstream's, operation by operation, in float64, so that the bits are theirs too. What a row
-becomes never depends on other rows: where upstream retries a whole batch after one row overflowed, here that row is retried."""
+The formulas are scikit-learn's and upstream's, operation by operation, in float64, so that the bits are theirs too.
+What a row
+becomes never depends on other rows: where upstream retries a whole batch after one row overflowed, here that row is
+retried."""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
 class Transform:
     """One normalisation, fitted.
 
-    mean, scale: float64 (F,), the first standardisation. parameters: `PARAMETERS[method]` by name, float64: lambdas, center, spread,
-    minimum, maximum (F,); quantiles (Q, F); references (Q,). lower, upper: float64 (F,), beyond which values grow by their logarithm only.
+    mean, scale: float64 (F,), the first standardisation. parameters: `PARAMETERS[method]` by name, float64: lambdas,
+    center, spread, minimum, maximum (F,); quantiles (Q, F); references (Q,). lower, upper: float64 (F,), beyond which
+    values grow by their logarithm only.
     """
 
     method: str
@@ -48,7 +51,9 @@ class Transform:
         if self.method not in PARAMETERS:
             raise ValueError(f"unknown normalisation {self.method!r}: use one of {', '.join(NORM_METHODS)}")
         if set(self.parameters) != set(PARAMETERS[self.method]):
-            raise ValueError(f"normalisation {self.method!r} needs {PARAMETERS[self.method]}, got {sorted(self.parameters)}")
+            raise ValueError(
+                f"normalisation {self.method!r} needs {PARAMETERS[self.method]}, got {sorted(self.parameters)}"
+            )
 
     def __call__(self, X: FloatArray) -> FloatArray:
         """(n, F) float64, finite -> (n, F) float64."""
@@ -56,7 +61,7 @@ class Transform:
             values = np.clip((X - self.mean) / self.scale, -CLIP, CLIP)
             values = getattr(self, f"_{self.method}")(values)
         values = np.maximum(-np.log1p(np.abs(values)) + self.lower, values)
-        return np.minimum(np.log1p(np.abs(values)) + self.upper, values)
+        return np.asarray(np.minimum(np.log1p(np.abs(values)) + self.upper, values))
 
     def _none(self, values: FloatArray) -> FloatArray:
         return values
@@ -71,10 +76,13 @@ class Transform:
 
     def _yeo_johnson(self, values: FloatArray) -> FloatArray:
         columns = zip(values.T, self.parameters["lambdas"].tolist(), strict=True)
-        return np.stack([Logarithms(np.ascontiguousarray(column)).transform(power) for column, power in columns], axis=1)
+        return np.stack(
+            [Logarithms(np.ascontiguousarray(column)).transform(power) for column, power in columns], axis=1
+        )
 
     def _quantile(self, values: FloatArray) -> FloatArray:
-        """scikit-learn's QuantileTransformer to a normal distribution: interpolate up and down, take the mean, map by the normal's inverse."""
+        """scikit-learn's QuantileTransformer to a normal distribution: interpolate up and down, take the mean, map by
+        the normal's inverse."""
         quantiles, references = self.parameters["quantiles"], self.parameters["references"]
         out = np.empty_like(values)
         for place in range(values.shape[1]):

@@ -1,7 +1,9 @@
-"""Tables to .csv, .tsv, .parquet and .arrow files or standard output, in batches; a file appears whole or not at all."""
+"""Tables to .csv, .tsv, .parquet and .arrow files or standard output, in batches; a file appears whole or not at
+all."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
@@ -29,10 +31,11 @@ def write_table(table: pa.Table, path: PathLike) -> None:
 
 
 class TableWriter:
-    """Writes batches to a temporary neighbour of `path` and renames it at the end, so that nothing half-written is left.
+    """Writes batches to a temporary neighbour of `path` and renames it at the end, so that nothing half-written is
+    left.
 
-    `-` is CSV to standard output. What isn't a regular file (a device, a pipe) is written directly. `schema`: the table's,
-    needed only if no batch may come. Rows keep the order in which they were written.
+    `-` is CSV to standard output. What isn't a regular file (a device, a pipe) is written directly. `schema`: the
+    table's, needed only if no batch may come. Rows keep the order in which they were written.
     """
 
     def __init__(self, path: PathLike, *, schema: pa.Schema | None = None) -> None:
@@ -53,11 +56,11 @@ class TableWriter:
             raise UserError(f"{self._path}: is a directory")
         try:
             if final.exists() and not final.is_file():
-                self._sink = open(final, "wb")  # noqa: SIM115
+                self._sink = open(final, "wb")
             else:
                 name = f".{final.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
                 self._temporary = final.with_name(name)
-                self._sink = open(self._temporary, "xb")  # noqa: SIM115
+                self._sink = open(self._temporary, "xb")
         except OSError as error:
             self._temporary = None
             raise UserError(f"{self._path}: can't be written: {error.strerror or error}") from None
@@ -98,14 +101,18 @@ class TableWriter:
         quoted = any(
             pc.any(pc.match_substring_regex(column.cast(pa.string()), special)).as_py()
             for column in table.columns
-            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_dictionary(column.type)
+            if pa.types.is_string(column.type)
+            or pa.types.is_large_string(column.type)
+            or pa.types.is_dictionary(column.type)
         )
         options = pacsv.WriteOptions(
             include_header=False, delimiter=self._delimiter, quoting_style="needed" if quoted else "none"
         )
         pacsv.write_csv(table, self._sink, options)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             if kind is None:
                 self._finish()
@@ -113,6 +120,9 @@ class TableWriter:
             raise UserError(f"{self._path}: can't be written: {failed.strerror or failed}") from None
         finally:
             if self._temporary is not None:
+                if self._kind != "csv" and self._writer is not None:
+                    with contextlib.suppress(OSError, pa.ArrowException):  # so that its finaliser writes no more
+                        self._writer.close()
                 if self._sink is not None:
                     self._sink.close()
                 self._temporary.unlink(missing_ok=True)

@@ -1,7 +1,9 @@
-"""The Yeo-Johnson power of a column by maximum likelihood (Biometrika 87, 2000), to the bits of scikit-learn's and scipy 1.17's.
+"""The Yeo-Johnson power of a column by maximum likelihood (Biometrika 87, 2000), to the bits of scikit-learn's and
+scipy 1.17's.
 
-scipy checks and wraps its arguments at every evaluation of the likelihood, 20 times the cost of a short column (30 s for 1,500
-columns of 30 rows), and takes the logarithms again each time; here they are taken once. `tests/data` compares the results with `==`."""
+scipy checks and wraps its arguments at every evaluation of the likelihood, 20 times the cost of a short column (30 s
+for 1,500 columns of 30 rows), and takes the logarithms again each time; here they are taken once. `tests/data`
+compares the results with `==`."""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _TOLERANCE = 1.48e-08  # of the power, scipy's
 
 
 class Logarithms:
-    """log1p of the magnitudes of a column's positive (and zero) and negative cells: all that the transform needs of it."""
+    """log1p of the magnitudes of a column's positive (and zero) and negative cells: all that the transform needs of
+    it."""
 
     def __init__(self, x: FloatArray) -> None:
         self.positive = x >= 0  # bool (n,)
@@ -27,7 +30,9 @@ class Logarithms:
         """(n,) the column under `power`; a cell that overflows is infinite."""
         out = np.empty(len(self.positive))
         out[self.positive] = self.up if abs(power) < _INFO.eps else np.expm1(power * self.up) / power
-        out[~self.positive] = -np.expm1((2 - power) * self.down) / (2 - power) if abs(power - 2) > _INFO.eps else -self.down
+        out[~self.positive] = (
+            -np.expm1((2 - power) * self.down) / (2 - power) if abs(power - 2) > _INFO.eps else -self.down
+        )
         return out
 
 
