@@ -25,7 +25,8 @@ logger = logging.getLogger("tabgrpc")
 def resolve(name: str, task: str) -> tuple[Checkpoint, str | None]:
     """The checkpoint behind a name, checked for the task, and a warning line if it isn't the one `auto` prefers.
 
-    name: "auto" (or empty), "mini", "tabicl-v2", or a path as in `load_checkpoint`. task: "classification" or "regression".
+    name: "auto" (or empty), "mini", "tabicl-v2", or a path as in `load_checkpoint`.
+    task: "classification" or "regression".
     Raises CheckpointError: no such file, a checkpoint of another kind, TabICL v2 asked for by name and not to be had.
     """
     if task not in KINDS:
@@ -42,9 +43,10 @@ def resolve(name: str, task: str) -> tuple[Checkpoint, str | None]:
 
 
 def find_upstream(task: str, *, download: bool = True) -> tuple[Path | None, str]:
-    """Path of TabICL v2's file for the task, or None and why not ("is not in ..."). Tries to reach the hub for three seconds.
+    """Path of TabICL v2's file for the task, or None and why not ("is not in ...").
 
-    A download that has begun takes the time it needs. download: False looks in the cache only.
+    The hub has three seconds to answer; a download that has begun takes the time it needs.
+    download: False looks in the cache only.
     """
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -67,7 +69,7 @@ def find_upstream(task: str, *, download: bool = True) -> tuple[Path | None, str
 
 
 def _reachable(filename: str) -> bool:
-    """Whether the hub answers for the file in time. In a thread, as a name lookup can hang longer than any time limit given."""
+    """Whether the hub answers for the file in time. In a thread: a name lookup can outlast any time limit given."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
     answered, done = threading.Event(), threading.Event()

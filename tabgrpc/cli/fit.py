@@ -1,0 +1,201 @@
+"""`tabgrpc fit`: a table becomes a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tabgrpc.cli import options
+from tabgrpc.cli.errors import Mistake
+from tabgrpc.cli.pools import ModelPlace, PoolChoice, client_of, model_place
+from tabgrpc.cli.progress import Reporter, bytes_text, seconds_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tabgrpc.data import Schema
+    from tabgrpc.v1 import models_pb2
+
+SHOWN_CLASSES = 20
+
+
+def fit(
+    table: options.Table,
+    target: Annotated[str, typer.Option(envvar="TABGRPC_TARGET", help="The column to predict.")],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", envvar="TABGRPC_OUTPUT", metavar="MODEL", help="The model's folder; with --pool its name."
+        ),
+    ] = None,
+    task: Annotated[
+        options.Task, typer.Option(envvar="TABGRPC_TASK", help="What to predict; auto goes by the target's values.")
+    ] = options.Task.auto,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(envvar="TABGRPC_DROP", metavar="COL", help="A column to leave out; can be given again."),
+    ] = None,
+    workers: options.Workers = None,
+    device: options.DeviceOption = options.Device.auto,
+    threads: options.Threads = 1,
+    checkpoint: options.Checkpoint = "auto",
+    n_estimators: Annotated[
+        int, typer.Option(min=1, max=1024, envvar="TABGRPC_N_ESTIMATORS", help="Members of the ensemble.")
+    ] = 8,
+    random_state: Annotated[
+        int, typer.Option(min=0, envvar="TABGRPC_RANDOM_STATE", help="Seed of the members' shuffles.")
+    ] = 0,
+    dtype: Annotated[
+        options.DType, typer.Option(envvar="TABGRPC_DTYPE", help="What the model computes in.")
+    ] = options.DType.float32,
+    encoding: options.Encoding = "utf-8",
+    delimiter: options.Delimiter = None,
+    decimal: options.DecimalOption = options.Decimal.point,
+    pool: options.Pool = None,
+    timeout: options.Timeout = 60.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", envvar="TABGRPC_DRY_RUN", help="Say what it would cost, and stop.")
+    ] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Fit a model to TABLE and write it to MODEL. Prints what it will cost before it starts."""
+    reporter = Reporter(quiet=quiet)
+    if output is None and not dry_run:
+        raise Mistake("say where the model goes with -o MODEL")
+    place = model_place(output, pool) if output is not None else ModelPlace("unnamed", None)
+    choice = PoolChoice(pool, workers, device.value, threads, timeout)
+    wanted = Wanted(table, target, task.value, tuple(drop or ()), checkpoint, n_estimators, random_state, dtype.value)
+    began = time.monotonic()
+    with reporter.listening():
+        rows, schema = read_training(wanted, encoding, delimiter, decimal.value)
+        if pool is None:
+            wanted = with_checkpoint(wanted, schema.task, reporter)
+        with client_of(choice, place.store, reporter) as client:
+            name = client.upload(rows)
+            del rows
+            plan = client.plan(name, wanted.options())
+            for text in plan.warnings:
+                reporter.warn(text)
+            told = summary(wanted, schema, plan)
+            for line in lines_of(told):
+                reporter.line(line)
+            reporter.release()
+            if not dry_run:
+                with reporter.bar(plan.rows) as bar:
+                    model = client.fit(
+                        place.name, name, wanted.options(), progress=lambda at: bar.stage(at.stage, at.done, at.total)
+                    )
+                for text in model.warnings:
+                    reporter.warn(text)
+                seconds = time.monotonic() - began
+                size, took = bytes_text(model.context_bytes), seconds_text(seconds)
+                reporter.line(f"model       {output}: {size} of context, {took} in all")
+                told |= {
+                    "model": output,
+                    "name": model.name,
+                    "context_bytes": model.context_bytes,
+                    "policy": model.policy,
+                    "seconds": round(seconds, 3),
+                }
+    if as_json:
+        print(json.dumps({**told, "dry_run": dry_run, "warnings": reporter.warnings}, ensure_ascii=False))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line says about a fit."""
+
+    table: str
+    target: str
+    task: str
+    drop: tuple[str, ...]
+    checkpoint: str
+    n_estimators: int
+    random_state: int
+    dtype: str
+
+    def options(self) -> models_pb2.FitOptions:
+        """As the service takes it."""
+        from tabgrpc.v1 import models_pb2
+
+        tasks = {"classification": models_pb2.TASK_CLASSIFICATION, "regression": models_pb2.TASK_REGRESSION}
+        return models_pb2.FitOptions(
+            target=self.target,
+            task=tasks.get(self.task, models_pb2.TASK_UNSPECIFIED),
+            drop=self.drop,
+            checkpoint=self.checkpoint,
+            n_estimators=self.n_estimators,
+            random_state=self.random_state,
+            dtype=self.dtype,
+        )
+
+
+def read_training(wanted: Wanted, encoding: str, delimiter: str | None, decimal: str) -> tuple[pa.Table, Schema]:
+    """The table and its schema: all that can be wrong with a table is found here, before any worker is started."""
+    from tabgrpc.data import Schema, UserError, check_trainable, read_table
+
+    rows = read_table(wanted.table, target=wanted.target, encoding=encoding, delimiter=delimiter, decimal=decimal)
+    try:
+        schema = Schema.fit(rows, wanted.target, wanted.task, wanted.drop)
+        check_trainable(schema)
+    except UserError as error:
+        raise UserError(f"{wanted.table}: {error}") from None
+    return rows, schema
+
+
+def with_checkpoint(wanted: Wanted, task: str, reporter: Reporter) -> Wanted:
+    """With the name or absolute path of what a local pool shall load; a mistake is found before a worker is started."""
+    from tabgrpc.checkpoints.resolve import resolve
+
+    found, warning = resolve(wanted.checkpoint, task)
+    if warning is not None:
+        reporter.warn(warning)
+    if found.name in ("mini", "tabicl-v2") and wanted.checkpoint in ("", "auto", "mini", "tabicl-v2"):
+        return dataclasses.replace(wanted, checkpoint=found.name)
+    return dataclasses.replace(wanted, checkpoint=str(Path(wanted.checkpoint).absolute()))
+
+
+def summary(wanted: Wanted, schema: Schema, plan: models_pb2.PlanModelResponse) -> dict[str, Any]:
+    """What the fit is and what it will cost, as --json prints it. Bytes are those of the busiest worker."""
+    return {
+        "table": wanted.table,
+        "target": wanted.target,
+        "task": schema.task,
+        "rows": plan.rows,
+        "features": len(schema.columns),
+        "encoded_features": plan.features,
+        "classes": dict(zip(plan.classes, plan.class_counts, strict=False)),
+        "members": plan.members,
+        "checkpoint": plan.checkpoint,
+        "workers": plan.workers,
+        "placement": plan.placement,
+        "why": plan.why,
+        "resident_bytes": plan.resident_bytes,
+        "peak_bytes": plan.peak_bytes,
+        "estimated_seconds": plan.fit_seconds,
+        "tier": plan.tier,
+    }
+
+
+def lines_of(told: dict[str, Any]) -> list[str]:
+    """The summary for people."""
+    classes = [f"{label} {count}" for label, count in told["classes"].items()]
+    more = f" and {len(classes) - SHOWN_CLASSES} more" if len(classes) > SHOWN_CLASSES else ""
+    kind = f"{len(classes)} classes: {', '.join(classes[:SHOWN_CLASSES])}{more}" if classes else told["task"]
+    encoded = "" if told["features"] == told["encoded_features"] else f" ({told['encoded_features']} encoded)"
+    return [
+        f"table       {told['table']}: {told['rows']:,} rows, {told['features']:,} features{encoded}",
+        f"target      {told['target']}: {kind}",
+        f"checkpoint  {told['checkpoint']}",
+        f"ensemble    {told['members']} members on {told['workers']} workers, divided by {told['placement']}"
+        + (f": {told['why']}" if told["why"] else ""),
+        f"cost        {bytes_text(told['resident_bytes'])} a worker for good in {told['tier']}, "
+        f"{bytes_text(told['peak_bytes'])} at the peak, about {seconds_text(told['estimated_seconds'])}",
+    ]
