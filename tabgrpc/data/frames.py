@@ -98,9 +98,8 @@ def _from_array(data: Any) -> Frame:
 def _numbers(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """An array of objects or text as float64, None as missing. Raises as scikit-learn does: TypeError for what is no
     number."""
-    missing = pd.isna(values) if values.dtype.kind == "O" else np.zeros(values.shape, bool)
     try:
-        return np.where(missing, np.nan, values).astype(np.float64)
+        return (np.where(pd.isna(values), np.nan, values) if values.dtype.kind == "O" else values).astype(np.float64)
     except (ValueError, TypeError) as error:
         kind = UserTypeError if isinstance(error, TypeError) else UserError
         raise kind(
@@ -135,9 +134,7 @@ def from_series(series: pd.Series[Any], name: str) -> Cells:
         return from_array(series.to_numpy(), name)
     if isinstance(dtype, pd.StringDtype):
         missing = series.isna().to_numpy()
-        return (
-            cells.empty(len(series)) if missing.all() and len(series) else Cells("categorical", _texts(series, missing))
-        )
+        return cells.empty(len(series)) if missing.all() and len(series) else Cells("categorical", _strings(series))
     if pd.api.types.is_extension_array_dtype(dtype) and not pd.api.types.is_object_dtype(dtype):
         return cells.from_arrow(pa.array(series), name)
     return _objects(series, name)
@@ -162,6 +159,12 @@ def _categorical(series: pd.Series[Any]) -> Cells:
     return Cells("categorical", keys.take(pa.array(codes, mask=codes < 0)), numbers=numbers)
 
 
+def _strings(series: pd.Series[Any]) -> pa.Array:
+    """A column of text and missing values, the fast way."""
+    strings = pa.array(series, pa.string(), from_pandas=True)
+    return strings.combine_chunks() if isinstance(strings, pa.ChunkedArray) else strings
+
+
 def _texts(series: pd.Series[Any], missing: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array([None if gone else key(value) for value, gone in zip(series, missing, strict=True)], pa.string())
 
@@ -173,7 +176,7 @@ def _objects(series: pd.Series[Any], name: str) -> Cells:
         return cells.empty(len(series))
     kind = pd.api.types.infer_dtype(series[~missing], skipna=True)
     if kind == "string":
-        return Cells("categorical", _texts(series, missing))
+        return Cells("categorical", _strings(series))
     if kind == "boolean":
         return Cells("boolean", _texts(series, missing))
     if kind == "integer":

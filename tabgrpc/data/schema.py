@@ -2,7 +2,12 @@
 
 The encoded matrix has the categories and booleans first and everything else after them, each in the user's order:
 upstream's order, on which the bits of feature shuffles depend. Whatever a user sees is in the user's order and by the
-user's names."""
+user's names.
+
+Where upstream (TabICL 2.2.0 with pandas 3) isn't followed, because it isn't right: booleans are used (it drops them),
+dates and durations are expanded (dropped), None and pd.NA are missing like NaN (a category; an error), objects that
+are numbers and Decimals are numbers (categories, so that unseen ones are all alike), whole numbers beyond 2^53 are
+ids (merged), columns of float32 are averaged in float64, and integer names are names (places)."""
 
 from __future__ import annotations
 

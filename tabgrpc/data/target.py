@@ -43,7 +43,7 @@ def labels_of(values: Any, name: str) -> np.ndarray[Any, Any]:
         if infinite.any():
             count, row = counted(int(infinite.sum()), "infinite value"), int(infinite.argmax()) + 1
             raise UserError(f"Input y contains infinity: target {name!r} has {count}, the first in row {row}")
-        check_finite(array, name, what="target")
+        check_finite(array.astype(np.float64), name, what="target")
     if array.dtype.kind not in "biufUO":
         raise UserError(f"target {name!r} has values of type {array.dtype}: a target is numbers, text or booleans")
     return array
@@ -74,6 +74,8 @@ def _plain(values: Any, name: str) -> np.ndarray[Any, Any]:
             return np.array(series.astype(object).to_numpy(), dtype=object)
         return np.asarray(series.to_numpy(dtype=_numpy_dtype(series.dtype)))
     array = np.asarray(values)
+    if array.dtype.kind == "U" and not isinstance(values, np.ndarray) and any(not isinstance(v, str) for v in values):
+        array = np.array(values, dtype=object)  # NumPy makes text of a list of text and numbers
     if array.dtype.kind == "c":
         raise UserError("Complex data not supported: the target is complex")
     return array
@@ -131,10 +133,10 @@ def check_numbers_in_text(labels: np.ndarray[Any, Any], name: str, task: str) ->
     few = {str(labels[row]) for row in odd} <= {*MISSING_TOKENS, "inf", "-inf", "Infinity"}
     numbers = len(set(labels.tolist())) - len({labels[row] for row in odd})
     if odd and (task == "regression" or (task == "auto" and few and numbers > MOST_INTEGER_CLASSES)):
-        hint = "" if task == "regression" else " among numbers (--task classification takes it as a class)"
-        where = f"row {odd[0] + 1}: {labels[odd[0]]!r}"
+        hint = "" if task == "regression" else " (--task classification takes it as a class)"
+        where = f"row {odd[0] + 1}: {str(labels[odd[0]])!r}"
         raise UserError(
-            f"target {name!r} has {counted(len(odd), 'value')} that isn't a number, the first in {where}{hint}"
+            f"target {name!r} has {counted(len(odd), 'text')} for a number, the first in {where}{hint}"
         )
 
 

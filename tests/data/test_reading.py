@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, given, settings
 
 from tabgrpc.data import DataWarning, Schema, UserError, check_trainable, csvfile, iter_batches, read_table, write_table
 
+pytestmark = pytest.mark.filterwarnings("ignore::tabgrpc.data.DataWarning")
+
 
 @pytest.fixture
 def table(tmp_path):
@@ -85,7 +87,7 @@ def test_G02_a_late_wrong_byte_is_an_encoding_error_too(table):
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_G03_delimiters_are_found_around_quotes(table, delimiter):
-    path = table(f'c;y\n"a;1\nb";0\n"say ""hi""";1\n'.replace(";", delimiter))
+    path = table('c;y\n"a;1\nb";0\n"say ""hi""";1\n'.replace(";", delimiter))
     read = read_table(path, target="y")
     assert read["c"].to_pylist() == [f"a{delimiter}1\nb", 'say "hi"']
     assert read["y"].to_pylist() == [0, 1]
@@ -155,7 +157,8 @@ def test_G07_only_dates_are_used(table):
 @pytest.mark.parametrize("rows", ["1,2,\n3,4,\n", "1,2\n3,4,\n", "1,2\n3\n", "1,2,9\n"])
 def test_X4_rows_of_another_length_than_the_header_are_refused(table, rows):
     message = refused(table("a,y\n" + rows))
-    assert "the header has 2" in message and ("row 1" in message or "row 2" in message)
+    assert "the header has 2" in message
+    assert "row 1" in message or "row 2" in message
 
 
 def test_X5_leading_zeros_and_long_ids_stay_text_with_a_warning(table):
@@ -164,7 +167,8 @@ def test_X5_leading_zeros_and_long_ids_stay_text_with_a_warning(table):
         warnings.simplefilter("always")
         read = read_table(path, target="y")
     told = " ".join(str(warning.message) for warning in caught)
-    assert "leading zeros in 'zip'" in told and "beyond 2^53 in 'id'" in told
+    assert "leading zeros in 'zip'" in told
+    assert "beyond 2^53 in 'id'" in told
     assert read["zip"].to_pylist() == ["00501", "10001"]
     assert read["id"].to_pylist() == ["4611686018427387905", "4611686018427387906"]
     assert read["h"].to_pylist() == ["0x1A", "0x1B"]
@@ -185,8 +189,10 @@ def test_types_are_those_of_the_whole_column_not_of_its_first_block(table, monke
     monkeypatch.setattr(csvfile, "BLOCK_BYTES", 1 << 12)
     path = table("a,b,y\n" + "1,1,0\n" * 20_000 + "abc,1.5,1\n")
     read = read_table(path, target="y")
-    assert read["a"].type == pa.string() and read["a"][0].as_py() == "1"
-    assert read["b"].type == pa.float64() and read["b"][-1].as_py() == 1.5
+    assert read["a"].type == pa.string()
+    assert read["a"][0].as_py() == "1"
+    assert read["b"].type == pa.float64()
+    assert read["b"][-1].as_py() == 1.5
 
 
 def test_kinds_of_csv_columns(table):
@@ -197,10 +203,17 @@ def test_kinds_of_csv_columns(table):
     read = read_table(path, target="y")
     kinds = {name: str(read[name].type) for name in read.column_names}
     assert kinds == {
-        **{"i": "int64", "f": "double", "b": "bool", "d": "timestamp[us]", "z": "timestamp[us, tz=UTC]"},
-        **{"e": "null", "t": "string", "y": "string"},
+        "i": "int64",
+        "f": "double",
+        "b": "bool",
+        "d": "timestamp[us]",
+        "z": "timestamp[us, tz=UTC]",
+        "e": "null",
+        "t": "string",
+        "y": "string",
     }
-    assert read["f"].to_pylist() == [1.5, float("inf")] and read["i"].to_pylist() == [1, 2]
+    assert read["f"].to_pylist() == [1.5, float("inf")]
+    assert read["i"].to_pylist() == [1, 2]
 
 
 def test_a_later_file_is_read_as_the_models_types(table):
@@ -258,10 +271,11 @@ def test_what_is_written_as_csv_is_read_back(tmp_path, data):
     texts = data.draw(st.lists(st.none() | _cells, min_size=rows, max_size=rows))
     texts[0] = "a text"  # so that the column is text, whatever hypothesis writes into the others
     path = tmp_path / "t.csv"
-    write_table(pa.table({"f": floats, "i": ints, "t, \"q\"": texts}), path)
+    write_table(pa.table({"f": floats, "i": ints, 't, "q"': texts}), path)
     read = read_table(path)
     assert [float(value).hex() for value in read["f"].to_pylist()] == [value.hex() for value in floats] or all(
-        value.is_integer() for value in floats  # whole floats of 16 digits and more look like ids
+        value.is_integer()
+        for value in floats  # whole floats of 16 digits and more look like ids
     )
     assert read["i"].to_pylist() == ints
     assert read['t, "q"'].to_pylist() == texts

@@ -15,10 +15,15 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, kind):
     path = tmp_path / f"out{kind}"
     write_table(pa.table({"a": [1], "b": ["old"]}), path)
     before = path.read_bytes()
-    with pytest.raises(RuntimeError, match="stop"), TableWriter(path) as writer:
-        writer.write(pa.table({"a": [2], "b": ["new"]}))
-        assert path.read_bytes() == before
-        raise RuntimeError("stop")
+
+    def fail_halfway() -> None:
+        with TableWriter(path) as writer:
+            writer.write(pa.table({"a": [2], "b": ["new"]}))
+            assert path.read_bytes() == before
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        fail_halfway()
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == [path.name]
 
@@ -27,9 +32,7 @@ def test_batches_are_appended_in_their_order(tmp_path):
     with TableWriter(tmp_path / "out.csv") as writer:
         writer.write(pa.record_batch({"prediction": ["a", "b"], "proba_a": [0.1, 1 / 3]}))
         writer.write(pa.record_batch({"prediction": ['say "x",\n', None], "proba_a": [1e-300, 1.0]}))
-    assert (tmp_path / "out.csv").read_text() == (
-        'prediction,proba_a\na,0.1\nb,0.3333333333333333\n"say ""x"",\n",1e-300\n,1\n'
-    )
+    assert (tmp_path / "out.csv").read_text() == ('prediction,proba_a\na,0.1\nb,0.3333333333333333\n"say ""x"",\n",1e-300\n,1\n')
 
 
 def test_no_rows_still_make_a_file_with_a_header(tmp_path):
