@@ -7,7 +7,7 @@ any number of threads may share a backbone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,9 +15,6 @@ import torch
 from torch import Tensor
 
 from tabgrpc.core.plan import BackboneShape
-
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(q, k, v), each (..., H, n, d), to the divided attention output (..., H, n_q, d); keys that every worker has whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,6 @@ class Backbone(Protocol):
     """See the module's docstring for the letters."""
 
     shape: BackboneShape
-    outputs: int
     dtype: torch.dtype
 
     def groups(self, features: int) -> int:
@@ -68,5 +64,9 @@ class Backbone(Protocol):
     def icl_end(self, layer: int, hidden: Tensor, attended: Tensor) -> Tensor:
         """Hidden rows after a layer, from those before it and what they attended to, (H, R, d)."""
 
-    def head(self, hidden: Tensor) -> Tensor:
-        """Outputs (R, O) of hidden rows (R, D) after the last layer."""
+    def head(self, hidden: Tensor, levels: Sequence[float]) -> Tensor:
+        """Outputs (R, O) of hidden rows (R, D) after the last layer.
+
+        A classifier's are logits of the classes that it can tell apart; a regressor's the mean, then the quantiles at ``levels``, of the
+        standardised target. A member's outputs are aggregated with the others' by ``tabgrpc.backbones.aggregate``.
+        """

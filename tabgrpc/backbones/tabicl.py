@@ -7,7 +7,7 @@ number of all context rows for the scalable softmax, wherever the keys lie.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from tabicl._model.tabicl import TabICL
 from torch import Tensor
 
 from tabgrpc.backbones.protocol import InducingKV
-from tabgrpc.core.plan import BackboneShape
+from tabgrpc.backbones.shapes import shape_of
 
 _REQUIRED = {"norm_first": True, "col_affine": False, "col_target_aware": True, "activation": "gelu"}
 
@@ -50,17 +50,7 @@ class TabICLBackbone:
         self.dtype = dtype
         self.device = torch.device(device)
         self.max_classes = net.max_classes
-        self.outputs = net.max_classes or net.num_quantiles
-        self.shape = BackboneShape(
-            embed=net.embed_dim,
-            icl=net.embed_dim * net.row_num_cls,
-            inducing=net.col_num_inds,
-            cls=net.row_num_cls,
-            column_blocks=net.col_num_blocks,
-            row_blocks=net.row_num_blocks,
-            icl_layers=net.icl_num_blocks,
-            ff_factor=net.ff_factor,
-        )
+        self.shape = shape_of(config)
         self._columns = list(net.col_embedder.tf_col.blocks)
         self._layers = list(net.icl_predictor.tf_icl.blocks)
 
@@ -119,9 +109,16 @@ class TabICLBackbone:
     def icl_end(self, layer: int, hidden: Tensor, attended: Tensor) -> Tensor:
         return _end(self._layers[layer], hidden, attended)
 
-    def head(self, hidden: Tensor) -> Tensor:
+    def head(self, hidden: Tensor, levels: Sequence[float]) -> Tensor:
         predictor = self._net.icl_predictor
-        return predictor.decoder(predictor.ln(hidden))
+        out = predictor.decoder(predictor.ln(hidden))
+        if self.max_classes:
+            return out
+        distribution = self._net.quantile_dist(out)  # sorts them
+        mean = distribution.quantiles.mean(dim=-1, keepdim=True)
+        if not levels:
+            return mean
+        return torch.cat([mean, distribution.icdf(torch.tensor(levels, dtype=out.dtype, device=out.device))], dim=-1)
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

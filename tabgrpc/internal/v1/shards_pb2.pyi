@@ -198,14 +198,16 @@ class FitStageResponse(_message.Message):
     def __init__(self, frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
 
 class PredictTileRequest(_message.Message):
-    __slots__ = ("ref", "members", "frame")
+    __slots__ = ("ref", "members", "frame", "quantiles")
     REF_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     FRAME_FIELD_NUMBER: _ClassVar[int]
+    QUANTILES_FIELD_NUMBER: _ClassVar[int]
     ref: ShardRef
     members: _containers.RepeatedScalarFieldContainer[int]
     frame: Frame
-    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+    quantiles: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ..., quantiles: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PredictTileResponse(_message.Message):
     __slots__ = ("frame",)
@@ -214,18 +216,20 @@ class PredictTileResponse(_message.Message):
     def __init__(self, frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
 
 class TileStepRequest(_message.Message):
-    __slots__ = ("ref", "members", "kind", "layer", "frame")
+    __slots__ = ("ref", "members", "kind", "layer", "frame", "quantiles")
     REF_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     LAYER_FIELD_NUMBER: _ClassVar[int]
     FRAME_FIELD_NUMBER: _ClassVar[int]
+    QUANTILES_FIELD_NUMBER: _ClassVar[int]
     ref: ShardRef
     members: _containers.RepeatedScalarFieldContainer[int]
     kind: TileStepKind
     layer: int
     frame: Frame
-    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., kind: _Optional[_Union[TileStepKind, str]] = ..., layer: _Optional[int] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+    quantiles: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., kind: _Optional[_Union[TileStepKind, str]] = ..., layer: _Optional[int] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ..., quantiles: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class TileStepResponse(_message.Message):
     __slots__ = ("frame",)
@@ -234,14 +238,16 @@ class TileStepResponse(_message.Message):
     def __init__(self, frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
 
 class SaveShardsRequest(_message.Message):
-    __slots__ = ("ref", "directory", "column_members")
+    __slots__ = ("ref", "directory", "column_members", "folder")
     REF_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     COLUMN_MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
     ref: ShardRef
     directory: str
     column_members: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., directory: _Optional[str] = ..., column_members: _Optional[_Iterable[int]] = ...) -> None: ...
+    folder: str
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., directory: _Optional[str] = ..., column_members: _Optional[_Iterable[int]] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class StoredFile(_message.Message):
     __slots__ = ("path", "size", "sha256")
@@ -260,18 +266,20 @@ class SaveShardsResponse(_message.Message):
     def __init__(self, files: _Optional[_Iterable[_Union[StoredFile, _Mapping]]] = ...) -> None: ...
 
 class LoadShardsRequest(_message.Message):
-    __slots__ = ("ref", "spec", "shards", "directory", "files")
+    __slots__ = ("ref", "spec", "shards", "directory", "files", "folder")
     REF_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
     ref: ShardRef
     spec: ModelSpec
     shards: _containers.RepeatedCompositeFieldContainer[MemberShard]
     directory: str
     files: _containers.RepeatedCompositeFieldContainer[StoredFile]
-    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., spec: _Optional[_Union[ModelSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[MemberShard, _Mapping]]] = ..., directory: _Optional[str] = ..., files: _Optional[_Iterable[_Union[StoredFile, _Mapping]]] = ...) -> None: ...
+    folder: str
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., spec: _Optional[_Union[ModelSpec, _Mapping]] = ..., shards: _Optional[_Iterable[_Union[MemberShard, _Mapping]]] = ..., directory: _Optional[str] = ..., files: _Optional[_Iterable[_Union[StoredFile, _Mapping]]] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class LoadShardsResponse(_message.Message):
     __slots__ = ()

@@ -1,0 +1,227 @@
+"""A client of a pool. Errors are those of ``tabgrpc.wire.errors``, never a bare grpc.RpcError."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self
+
+import grpc
+import pyarrow as pa
+
+from tabgrpc.v1 import models_pb2, models_pb2_grpc, pool_pb2, pool_pb2_grpc, tables_pb2, tables_pb2_grpc
+from tabgrpc.wire.channels import connect
+from tabgrpc.wire.errors import Cancelled, InternalError, Unavailable, from_rpc_error, from_status
+
+_PIECE_BYTES = 1 << 20
+_REQUEST_BYTES = 1 << 20
+_POLL_SECONDS = 0.25
+_IN_FLIGHT = 16
+
+Progress = Callable[[models_pb2.FitProgress], None]
+
+
+class Client:
+    """One connection to a pool, usable from many threads."""
+
+    def __init__(self, address: str, *, timeout: float = 60.0) -> None:
+        """address: "host:port" or "unix:/path". timeout: seconds for a call that isn't a fit, a load or a stream."""
+        self.address = address
+        self._timeout = timeout
+        self._channel = connect(address)
+        self._tables = tables_pb2_grpc.TableServiceStub(self._channel)
+        self._models = models_pb2_grpc.ModelServiceStub(self._channel)
+        self._pool = pool_pb2_grpc.PoolServiceStub(self._channel)
+
+    # --- tables ---
+
+    def upload(self, table: pa.Table) -> str:
+        """Sends a table; returns "tables/{table}". A broken connection is taken up again where it broke, a few times."""
+        data = _stream_bytes(table)
+        request_id = uuid.uuid4().hex
+        name = ""
+        for attempt in range(5):
+            try:
+                created = self._call(self._tables.CreateTable, tables_pb2.CreateTableRequest(request_id=request_id)).table
+                name = created.name
+                self._call(self._tables.WriteTable, self._pieces(name, data, created.bytes_received), timeout=3600.0)
+                self._call(self._tables.CommitTable, tables_pb2.CommitTableRequest(name=name, size=len(data)), timeout=3600.0)
+                return name
+            except Unavailable:
+                if attempt == 4:
+                    raise
+                time.sleep(0.1 * 2**attempt)
+        raise AssertionError("the loop ends by returning or raising")
+
+    @staticmethod
+    def _pieces(name: str, data: memoryview, start: int) -> Iterator[tables_pb2.WriteTableRequest]:
+        for offset in range(start, len(data), _PIECE_BYTES):
+            piece = bytes(data[offset : offset + _PIECE_BYTES])
+            yield tables_pb2.WriteTableRequest(name=name, offset=offset, data=piece, checksum=zlib.crc32(piece))
+        if start == len(data):
+            yield tables_pb2.WriteTableRequest(name=name, offset=start)
+
+    def drop_table(self, table_name: str) -> None:
+        """Forgets a table that was sent."""
+        self._call(self._tables.DeleteTable, tables_pb2.DeleteTableRequest(name=table_name))
+
+    # --- models ---
+
+    def plan(self, table_name: str, options: models_pb2.FitOptions) -> models_pb2.PlanModelResponse:
+        """What a fit would cost."""
+        return self._call(self._models.PlanModel, models_pb2.PlanModelRequest(table=table_name, options=options), timeout=3600.0)
+
+    def fit(
+        self, model: str, table_name: str, options: models_pb2.FitOptions, *, progress: Progress | None = None, timeout: float | None = None
+    ) -> models_pb2.Model:
+        """Fits a table and waits. model: a name without prefix. progress: called a few times a second.
+
+        timeout: seconds, None waits for as long as it takes. Whatever ends the wait before the fit gives the fit up.
+        """
+        request = models_pb2.CreateModelRequest(
+            model=f"models/{model}", table=table_name, options=options, request_id=uuid.uuid4().hex
+        )
+        operation = self._call(self._models.CreateModel, request)
+        end = None if timeout is None else time.monotonic() + timeout
+        try:
+            while not operation.done:
+                wait = models_pb2.GetOperationRequest(name=operation.name, wait_seconds=_POLL_SECONDS)
+                operation = self._call(self._models.GetOperation, wait)
+                if progress is not None and operation.metadata.Is(models_pb2.FitProgress.DESCRIPTOR):
+                    now = models_pb2.FitProgress()
+                    operation.metadata.Unpack(now)
+                    progress(now)
+                if end is not None and time.monotonic() > end and not operation.done:
+                    raise TimeoutError(f"the fit of {model} took longer than {timeout:.0f} s")
+        except BaseException:
+            self._cancel(operation.name)
+            raise
+        if operation.HasField("error"):
+            raise from_status(operation.error)
+        fitted = models_pb2.Model()
+        operation.response.Unpack(fitted)
+        return fitted
+
+    def _cancel(self, operation: str) -> None:
+        from contextlib import suppress
+
+        with suppress(Exception):  # the reason for giving up is what the caller must see
+            self._call(self._models.CancelOperation, models_pb2.CancelOperationRequest(name=operation), timeout=5.0)
+
+    def load(self, model: str, directory: str = "", *, strict_bits: bool = False) -> models_pb2.Model:
+        """Serves a model of the pool's store."""
+        request = models_pb2.LoadModelRequest(model=f"models/{model}", directory=directory, strict_bits=strict_bits)
+        return self._call(self._models.LoadModel, request, timeout=3600.0)
+
+    def model(self, name: str) -> models_pb2.Model:
+        """One model."""
+        return self._call(self._models.GetModel, models_pb2.GetModelRequest(name=f"models/{name}"))
+
+    def models(self) -> list[models_pb2.Model]:
+        """All models, in order of their names."""
+        found: list[models_pb2.Model] = []
+        token = ""
+        while True:
+            page = self._call(self._models.ListModels, models_pb2.ListModelsRequest(page_token=token))
+            found += page.models
+            if not (token := page.next_page_token):
+                return found
+
+    def delete(self, name: str) -> None:
+        """Frees a model and removes its files from the pool's store."""
+        self._call(self._models.DeleteModel, models_pb2.DeleteModelRequest(name=f"models/{name}"))
+
+    # --- predict ---
+
+    def predict(self, model: str, table: Any, *, quantiles: Sequence[float] = (), timeout: float | None = None) -> pa.Table:
+        """Answers for all rows of a pyarrow Table (or what ``pa.table`` or ``Table.from_pandas`` takes), in their order.
+
+        Columns: "prediction"; "proba_<class>" of each class, or "q<level>" of each quantile. timeout: seconds for everything.
+        """
+        answers = list(self._predict(model, iter([_as_table(table)]), quantiles, timeout))
+        return pa.concat_tables(answers)
+
+    def stream_predict(self, model: str, tables: Iterable[pa.Table], *, quantiles: Sequence[float] = ()) -> Iterator[pa.Table]:
+        """One answer for each table, in order. Tables are taken from the iterable as answers are taken: memory stays bounded."""
+        for table in tables:
+            yield pa.concat_tables(list(self._predict(model, iter([_as_table(table)]), quantiles, None)))
+
+    def _predict(self, model: str, tables: Iterator[pa.Table], quantiles: Sequence[float], timeout: float | None) -> Iterator[pa.Table]:
+        """Sends rows in requests of bounded bytes, a bounded number of them unanswered."""
+        slots = threading.Semaphore(_IN_FLIGHT)
+
+        def requests() -> Iterator[models_pb2.PredictRequest]:
+            first = 0
+            for table in tables:
+                for part in _parts(table):
+                    slots.acquire()
+                    yield models_pb2.PredictRequest(
+                        model=f"models/{model}", arrow=bytes(_stream_bytes(part)), quantiles=quantiles, first_row=first
+                    )
+                    first += part.num_rows
+
+        call = self._models.StreamPredict(requests(), timeout=timeout)
+        try:
+            for response in call:
+                slots.release()
+                with pa.ipc.open_stream(response.arrow) as reader:
+                    yield reader.read_all()
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        finally:
+            slots.release(_IN_FLIGHT)  # wakes a sender that waits, so that its thread can end
+            call.cancel()
+
+    # --- the pool ---
+
+    def pool(self) -> pool_pb2.GetPoolResponse:
+        """Workers and what they own."""
+        return self._call(self._pool.GetPool, pool_pb2.GetPoolRequest())
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, method: Callable[..., Any], request: Any, timeout: float | None = None) -> Any:
+        try:
+            return method(request, timeout=self._timeout if timeout is None else timeout)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        except ValueError as error:
+            if "closed channel" in str(error):
+                raise Cancelled("this client is closed") from None
+            raise InternalError(str(error)) from error
+
+
+def _as_table(table: Any) -> pa.Table:
+    if isinstance(table, pa.Table):
+        return table
+    if isinstance(table, pa.RecordBatch):
+        return pa.Table.from_batches([table])
+    return pa.Table.from_pandas(table, preserve_index=False)
+
+
+def _parts(table: pa.Table) -> Iterator[pa.Table]:
+    """A table in pieces of about a megabyte, and of whole query tiles of any usual size."""
+    rows = max(256, int(_REQUEST_BYTES * max(table.num_rows, 1) / max(table.nbytes, 1)) // 256 * 256)
+    if not table.num_rows:
+        yield table
+    for start in range(0, table.num_rows, rows):
+        yield table.slice(start, rows)
+
+
+def _stream_bytes(table: pa.Table) -> memoryview:
+    """A table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return memoryview(sink.getvalue())

@@ -1,0 +1,59 @@
+"""A pool of this process's own: worker processes on this machine, the scheduler in this process, gRPC over private unix sockets."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Self
+
+from tabgrpc.client.client import Client
+from tabgrpc.wire.channels import private_directory
+
+_CPU_WORKERS = 2
+
+
+class LocalPool:
+    """Starts workers, serves them, stops them. Nothing is left running when it is closed, at interpreter exit, or after a kill."""
+
+    def __init__(
+        self, workers: int | None = None, *, device: str = "auto", store: Path | str | None = None, threads: int = 1, memory: int = 0
+    ) -> None:
+        """workers: processes, None is two. store: directory of the models, None is a temporary one. threads: quanta a worker computes at
+        once. memory: bytes that a worker's shards may take, 0 is a share of what is free.
+
+        Raises tabgrpc.wire.errors.Unavailable, saying why, if a worker doesn't start.
+        """
+        from tabgrpc.scheduler.scheduler import Scheduler
+        from tabgrpc.scheduler.server import Server
+        from tabgrpc.scheduler.workers import WorkerPool
+
+        self._own_store = store is None
+        self.store = Path(tempfile.mkdtemp(prefix="tabgrpc-store-")) if store is None else Path(store)
+        self._sockets = private_directory()
+        count = _CPU_WORKERS if workers is None else workers
+        pool = WorkerPool(count, device="cpu" if device == "auto" else device, threads=threads, memory=memory)
+        self._server = Server(Scheduler(pool, self.store), f"unix:{self._sockets}/pool.sock")
+        self.address = self._server.address
+        self.client = Client(self.address)
+        self._closed = False
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Stops everything; a second time does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        self.client.close()
+        self._server.stop(5.0)
+        shutil.rmtree(self._sockets, ignore_errors=True)
+        if self._own_store:
+            shutil.rmtree(self.store, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,181 @@
+"""A fit over the pool: open the shards, run the stages on their owners, exchange what a stage needs of the others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from tabgrpc.core.geometry import Geometry
+from tabgrpc.core.plan import BackboneShape
+from tabgrpc.core.reduction import Node, Partial, complete
+from tabgrpc.data.members import Members
+from tabgrpc.internal.v1 import shards_pb2 as pb
+from tabgrpc.scheduler.calls import Scope, exchange, stream, unary, upload
+from tabgrpc.scheduler.models import Placement
+from tabgrpc.scheduler.placing import owned
+from tabgrpc.scheduler.workers import Worker
+from tabgrpc.store.files import StoredFile
+
+MEMBERS_IN_FLIGHT = 2
+"""Members whose rows are shared, fitted at once: while one waits for an exchange the other computes."""
+
+Arrays = dict[str, np.ndarray]
+
+
+class Fit:
+    """One attempt to fit one model version on one placement."""
+
+    def __init__(
+        self,
+        model_version: str,
+        placement: Placement,
+        spec: pb.ModelSpec,
+        geometry: Geometry,
+        shape: BackboneShape,
+        members: Members,
+        scope: Scope,
+        progress: Callable[[str, int, int], None],
+    ) -> None:
+        """progress: called with stage, units done and units in all."""
+        self._version, self._placement, self._spec = model_version, placement, spec
+        self._geometry, self._shape, self._members, self._scope = geometry, shape, members, scope
+        self._progress = progress
+        self._done = 0
+        self._lock = threading.Lock()
+        self._total = len(members) * geometry.blocks * (shape.column_blocks + shape.icl_layers)
+
+    def run(self, x: np.ndarray, y: np.ndarray) -> None:
+        """x: (rows, F) encoded features, y: (rows,) targets. Raises ServiceError; what was opened is left to the caller to drop."""
+        workers = list(self._placement.workers.values())
+        with ThreadPoolExecutor(len(workers)) as threads:
+            list(threads.map(lambda worker: self._open(worker, x, y), workers))
+        ownership = self._placement.map
+        alone: dict[str, list[int]] = {}
+        shared: list[int] = []
+        for member in range(len(self._members)):
+            owners = ownership.owners_of(member)
+            if len(owners) == 1:
+                alone.setdefault(owners[0], []).append(member)
+            else:
+                shared.append(member)
+        with ThreadPoolExecutor(max(len(alone) + MEMBERS_IN_FLIGHT, 1)) as threads:
+            work = [threads.submit(self._fit_alone, self._placement.workers[name], held) for name, held in alone.items()]
+            lanes = [shared[lane::MEMBERS_IN_FLIGHT] for lane in range(MEMBERS_IN_FLIGHT)]
+            work += [threads.submit(self._fit_shared, lane) for lane in lanes if lane]
+            try:
+                for future in work:
+                    future.result()
+            except BaseException:
+                self._scope.cancel()
+                raise
+
+    def save(self, directory: str, folder: str) -> list[StoredFile]:
+        """Has every owner write its chunks; a member's inducing K/V are written by the first of its owners."""
+        first: dict[str, list[int]] = {}
+        for member in range(len(self._members)):
+            first.setdefault(self._placement.map.owners_of(member)[0], []).append(member)
+
+        def one(worker: Worker) -> list[StoredFile]:
+            request = pb.SaveShardsRequest(
+                ref=self._placement.ref(self._version, worker),
+                directory=directory,
+                folder=folder,
+                column_members=first.get(worker.incarnation, []),
+            )
+            answer = unary(worker.stub.SaveShards, request, self._scope)
+            return [StoredFile(f.path, f.size, f.sha256) for f in answer.files]
+
+        workers = list(self._placement.workers.values())
+        with ThreadPoolExecutor(len(workers)) as threads:
+            return sorted((file for files in threads.map(one, workers) for file in files), key=lambda file: file.path)
+
+    def _open(self, worker: Worker, x: np.ndarray, y: np.ndarray) -> None:
+        """Sends a worker the rows that it owns, as each member sees them."""
+        shards = owned(self._placement.map, worker, self._geometry)
+        dtype = np.float64 if self._spec.dtype == "float64" else np.float32
+        rows: Arrays = {}
+        by_member = {shard.member: shard for shard in shards}
+        for member, seen in self._members.transform_all(x):
+            shard = by_member.get(member.index)
+            if shard is None:
+                continue
+            targets = self._members.train_targets(y, member).astype(dtype)
+            for run in shard.runs:
+                part = slice(run.start * self._geometry.block, min(run.stop * self._geometry.block, self._geometry.rows))
+                rows[f"x/{member.index}/{run.start}"] = seen[part].astype(dtype)
+                rows[f"y/{member.index}/{run.start}"] = targets[part]
+        first = pb.OpenShardsRequest(ref=self._placement.ref(self._version, worker), spec=self._spec, shards=shards)
+        upload(worker.stub.OpenShards, first, rows, self._scope)
+
+    def _count(self, stage: str, units: int) -> None:
+        with self._lock:
+            self._done += units
+            done = self._done
+        self._progress(stage, done, self._total)
+
+    def _fit_alone(self, worker: Worker, members: list[int]) -> None:
+        request = pb.FitMembersRequest(ref=self._placement.ref(self._version, worker), members=members)
+        before = 0
+        for answer in stream(worker.stub.FitMembers, request, self._scope):
+            self._count(answer.stage, answer.done - before)
+            before = answer.done
+
+    def _fit_shared(self, members: list[int]) -> None:
+        for member in members:
+            _SharedMember(self, member).run()
+
+    def stage(self, worker: Worker, member: int, kind: pb.FitStageKind, layer: int, sent: Mapping[str, np.ndarray]) -> Arrays:
+        """One stage on one owner."""
+        first = pb.FitStageRequest(ref=self._placement.ref(self._version, worker), member=member, kind=kind, layer=layer)
+        return exchange(worker.stub.FitStage, first, sent, self._scope)
+
+
+class _SharedMember:
+    """A member whose rows several workers own, stage after stage; every stage waits for all owners."""
+
+    def __init__(self, fit: Fit, member: int) -> None:
+        self._fit, self._member = fit, member
+        self._owners = [fit._placement.workers[name] for name in fit._placement.map.owners_of(member)]
+
+    def run(self) -> None:
+        fit, blocks = self._fit, self._fit._geometry.blocks
+        with ThreadPoolExecutor(len(self._owners)) as threads:
+
+            def everywhere(kind: pb.FitStageKind, layer: int, sent: list[Arrays]) -> list[Arrays]:
+                calls = [
+                    threads.submit(fit.stage, owner, self._member, kind, layer, arrays)
+                    for owner, arrays in zip(self._owners, sent, strict=True)
+                ]
+                return [call.result() for call in calls]
+
+            nothing: list[Arrays] = [{} for _ in self._owners]
+            for layer in range(fit._shape.column_blocks):
+                parts = everywhere(pb.FIT_STAGE_KIND_COLUMN, layer, nothing)
+                root = complete((node for part in parts for node in unpack(part, "")), blocks)
+                whole = {"acc": root.acc, "sum": root.sum, "peak": root.peak}
+                everywhere(pb.FIT_STAGE_KIND_COLUMN_END, layer, [whole] * len(self._owners))
+                fit._count("column", blocks)
+            kv = everywhere(pb.FIT_STAGE_KIND_ROWS, 0, nothing)
+            fit._count("row", blocks)
+            for layer in range(fit._shape.icl_layers - 1):
+                foreign = [
+                    {name: array for other, part in enumerate(kv) if other != own for name, array in part.items()}
+                    for own in range(len(self._owners))
+                ]
+                kv = everywhere(pb.FIT_STAGE_KIND_ICL, layer, foreign)
+                fit._count("icl", blocks)
+
+
+def unpack(arrays: Mapping[str, np.ndarray], suffix: str) -> list[Node]:
+    """Subtrees of "acc<suffix>/<level>/<index>" and so on."""
+    prefix = f"acc{suffix}/"
+    nodes = []
+    for name in arrays:
+        if name.startswith(prefix):
+            level, index = name.removeprefix(prefix).split("/")
+            at = f"{suffix}/{level}/{index}"
+            nodes.append(Node(int(level), int(index), Partial(*(arrays[f"{part}{at}"] for part in ("acc", "sum", "peak")))))
+    return nodes

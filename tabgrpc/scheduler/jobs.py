@@ -1,0 +1,268 @@
+"""From a table to a model that serves: schema, members, plan, fit, files. And from files back to a model that serves."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+import tabgrpc
+from tabgrpc.backbones.shapes import shape_of
+from tabgrpc.checkpoints import Checkpoint, CheckpointError
+from tabgrpc.checkpoints.resolve import resolve
+from tabgrpc.core.geometry import Geometry
+from tabgrpc.core.plan import BackboneShape, Plan, PlanError, Workers, plan
+from tabgrpc.core.policy import NumericPolicy
+from tabgrpc.data import DataWarning, Schema, UserError, check_trainable
+from tabgrpc.data.fitting import fit_members
+from tabgrpc.data.members import Members
+from tabgrpc.scheduler import placing
+from tabgrpc.scheduler.calls import Scope
+from tabgrpc.scheduler.fit import Fit
+from tabgrpc.scheduler.models import Model, Placement, model_spec
+from tabgrpc.scheduler.workers import Worker, WorkerPool
+from tabgrpc.store.files import DamagedModel
+from tabgrpc.store.model import Manifest, ModelDirectory, UnknownFormat
+from tabgrpc.v1 import models_pb2 as pb
+from tabgrpc.wire.errors import InvalidArgument, NotReady, OutOfMemory, ServiceError, StaleEpoch, Unavailable
+
+FIT_ATTEMPTS = 3
+DTYPES = ("float32", "float64")
+_TASK_NAMES = {pb.TASK_UNSPECIFIED: "auto", pb.TASK_CLASSIFICATION: "classification", pb.TASK_REGRESSION: "regression"}
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything about a fit that needs no worker. x: (rows, F) encoded, y: (rows,) class codes or values."""
+
+    schema: Schema
+    members: Members
+    checkpoint: Checkpoint
+    shape: BackboneShape
+    geometry: Geometry
+    policy: NumericPolicy
+    plan: Plan
+    x: np.ndarray
+    y: np.ndarray
+    class_counts: tuple[int, ...]
+    warnings: tuple[str, ...]
+
+
+def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool) -> Prepared:
+    """Schema, members and plan of a table. Raises InvalidArgument for what the caller must mend, OutOfMemory when nothing fits."""
+    dtype = options.dtype or "float32"
+    if dtype not in DTYPES:
+        raise InvalidArgument(f"dtype {dtype!r} is not computed by this pool; {' and '.join(DTYPES)} are")
+    if options.n_estimators > 1024:
+        raise InvalidArgument(f"{options.n_estimators} estimators are more than the limit of 1024")
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            schema = Schema.fit(table, options.target, _TASK_NAMES.get(options.task, "auto"), tuple(options.drop))
+            check_trainable(schema)
+            x, y = schema.encode(table), schema.encode_target(table)
+            checkpoint, note = resolve(options.checkpoint or "auto", schema.task)
+            classification = schema.task == "classification"
+            most = int(checkpoint.config.get("max_classes", 10))
+            if classification and len(schema.classes) > most:
+                raise UserError(f"target {schema.target!r} has {len(schema.classes)} classes, the checkpoint tells at most {most} apart")
+            members = fit_members(
+                x,
+                y,
+                classification=classification,
+                n_estimators=options.n_estimators or 8,
+                random_state=options.random_state,
+            )
+        except (UserError, CheckpointError) as error:
+            raise InvalidArgument(str(error)) from error
+    notes += [str(each.message) for each in caught if issubclass(each.category, DataWarning)]
+    if note:
+        notes.append(note)
+    shape = shape_of(checkpoint.config)
+    geometry = Geometry.of(len(x), members.n_features)
+    serving = pool.serving()
+    if not serving:
+        raise Unavailable("no worker serves")
+    workers = Workers(len(serving), min(worker.memory_budget for worker in serving))
+    try:
+        chosen = plan(geometry, shape, len(members), workers, dtype, options.placement or "auto")
+    except PlanError as error:
+        raise OutOfMemory(str(error)) from error
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
+    counts = tuple(int(n) for n in np.bincount(y, minlength=len(schema.classes))) if classification else ()
+    policy = replace(pool.policy(), dtype=dtype)
+    return Prepared(schema, members, checkpoint, shape, geometry, policy, chosen, x, y, counts, tuple(dict.fromkeys(notes)))
+
+
+def fit(name: str, prepared: Prepared, options: pb.FitOptions, pool: WorkerPool, store: Path, scope: Scope, progress: Progress) -> Model:
+    """Fits and stores a model. A lost worker costs another attempt, not the model. Nothing half-written is left on failure."""
+    directory = ModelDirectory(store / name)
+    version = directory.next_version()
+    folder = directory.new_folder(version)
+    try:
+        attempts = Retrying(
+            retry=retry_if_exception_type((Unavailable, StaleEpoch)),
+            stop=stop_after_attempt(FIT_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.2, max=5.0),
+            reraise=True,
+        )
+        for attempt in attempts:
+            with attempt:
+                number = attempt.retry_state.attempt_number
+                return _attempt(name, version, prepared, options, pool, directory, folder, number, scope, progress)
+        raise AssertionError("Retrying ends by returning or raising")
+    except BaseException:
+        directory.discard(folder)
+        raise
+
+
+def _attempt(
+    name: str,
+    version: int,
+    prepared: Prepared,
+    options: pb.FitOptions,
+    pool: WorkerPool,
+    directory: ModelDirectory,
+    folder: str,
+    epoch: int,
+    scope: Scope,
+    progress: Progress,
+) -> Model:
+    """One attempt; each has an epoch of its own, so that nothing of an earlier one can get in."""
+    serving = pool.serving()
+    if not serving:
+        raise Unavailable("no worker serves")
+    ownership = prepared.plan.ownership(epoch, len(prepared.members), prepared.geometry, [worker.incarnation for worker in serving])
+    by_name = {worker.incarnation: worker for worker in serving}
+    placement = Placement(ownership, {each: by_name[each] for each in ownership.workers})
+    manifest = Manifest(
+        version=version,
+        folder=folder,
+        task=prepared.schema.task,
+        rows=prepared.geometry.rows,
+        schema=prepared.schema.to_json(),
+        geometry=prepared.geometry,
+        policy=prepared.policy,
+        checkpoint={
+            "name": prepared.checkpoint.name,
+            "kind": prepared.checkpoint.kind,
+            "sha256": prepared.checkpoint.sha256,
+            "path": "" if prepared.checkpoint.name in ("mini", "tabicl-v2") else str(prepared.checkpoint.path.resolve()),
+        },
+        temperature=options.softmax_temperature or 0.9,
+        features=prepared.members.n_features,
+        members=len(prepared.members),
+        class_counts=prepared.class_counts,
+        warnings=prepared.warnings,
+        written_by=f"tabgrpc {tabgrpc.__version__}",
+        members_file=directory.write_members(folder, prepared.members.to_arrays()),
+    )
+    version_name = f"models/{name}/versions/{version}"
+    spec = model_spec(manifest, prepared.checkpoint, prepared.plan.store)
+    try:
+        with scope.tied() as inner:  # a failed attempt gives up its own calls, not the caller
+            work = Fit(version_name, placement, spec, prepared.geometry, prepared.shape, prepared.members, inner, progress)
+            work.run(prepared.x, prepared.y)
+            progress("save", 0, 1)
+            manifest = replace(manifest, files=tuple(work.save(str(directory.path.resolve()), folder)))
+            scope.remaining()
+            directory.commit(manifest)
+    except BaseException:
+        placing.drop(version_name, list(placement.workers.values()))
+        raise
+    return _model(name, manifest, prepared.schema, prepared.members, prepared.checkpoint, directory, placement, prepared.plan.placement)
+
+
+def load(name: str, path: Path, pool: WorkerPool, scope: Scope, strict_bits: bool, say: Callable[[str], None]) -> Model:
+    """A model from its directory, placed for the workers that serve now. Raises NotReady, OutOfMemory; ``say`` gets warnings."""
+    directory = ModelDirectory(path)
+    try:
+        manifest = directory.manifest()
+        members = Members.from_arrays(directory.read_members(manifest.members_file))
+        schema = Schema.from_json(manifest.schema)
+    except (DamagedModel, UnknownFormat, ValueError) as error:
+        raise NotReady(str(error)) from error
+    checkpoint = _checkpoint(manifest, path)
+    serving = pool.serving()
+    if not serving:
+        raise Unavailable("no worker serves")
+    differences = manifest.policy.differences(replace(pool.policy(), dtype=manifest.policy.dtype))
+    if differences:
+        if strict_bits:
+            raise NotReady(f"{path} was fitted under another numeric policy and strict bits were asked for: {'; '.join(differences)}")
+        say(f"bits differ from where {name} was fitted: {'; '.join(differences)}")
+    shape = shape_of(checkpoint.config)
+    workers = Workers(len(serving), min(worker.memory_budget for worker in serving))
+    try:
+        chosen = plan(manifest.geometry, shape, manifest.members, workers, manifest.policy.dtype)
+    except PlanError as error:
+        raise OutOfMemory(str(error)) from error
+    placement = placed(chosen, 1, manifest, serving)
+    model = _model(name, manifest, schema, members, checkpoint, directory, placement, chosen.placement)
+    placing.load(model, placement, scope)
+    return model
+
+
+def placed(chosen: Plan, epoch: int, manifest: Manifest, serving: list[Worker]) -> Placement:
+    """A plan's ownership map over the workers that serve."""
+    ownership = chosen.ownership(epoch, manifest.members, manifest.geometry, [worker.incarnation for worker in serving])
+    by_name = {worker.incarnation: worker for worker in serving}
+    return Placement(ownership, {each: by_name[each] for each in ownership.workers})
+
+
+def _checkpoint(manifest: Manifest, path: Path) -> Checkpoint:
+    """The weights that a model was fitted with, and no others."""
+    known = manifest.checkpoint
+    try:
+        found, _ = resolve(known["path"] or known["name"], manifest.task)
+    except CheckpointError as error:
+        raise NotReady(f"the checkpoint of {path} is not to be had: {error}") from error
+    if found.sha256 != known["sha256"]:
+        raise NotReady(
+            f"{path} was fitted with checkpoint {known['name']} {known['sha256'][:12]}, {found.path} is {found.sha256[:12]}; "
+            "put the old checkpoint back or fit again"
+        )
+    return replace(found, name=known["name"])
+
+
+def _model(
+    name: str,
+    manifest: Manifest,
+    schema: Schema,
+    members: Members,
+    checkpoint: Checkpoint,
+    directory: ModelDirectory,
+    placement: Placement,
+    kind: str,
+) -> Model:
+    shape = shape_of(checkpoint.config)
+    item = 8 if manifest.policy.dtype == "float64" else 4
+    held = manifest.members * (
+        shape.context_bytes(manifest.rows, item) + shape.column_bytes(manifest.features, item)
+    )
+    return Model(name, manifest, schema, members, checkpoint, directory, kind, placement, held)
+
+
+def repair(model: Model, pool: WorkerPool) -> None:
+    """Makes a model whole after workers were lost or replaced: the next epoch, the lost chunks loaded again from the model's files."""
+    serving = pool.serving()
+    placement = placing.replaced(model.placement, serving)
+    if placement is None:
+        if not serving:
+            model.broken = "no worker serves"
+        return
+    try:
+        placing.load(model, placement, Scope(600))
+    except ServiceError as error:
+        model.broken = str(error)
+        raise
+    model.place(placement)

@@ -1,0 +1,152 @@
+"""The models that the pool serves, and where each of their chunks is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tabgrpc.checkpoints import Checkpoint
+from tabgrpc.core.ownership import OwnershipMap
+from tabgrpc.data import Schema
+from tabgrpc.data.members import Members
+from tabgrpc.internal.v1 import shards_pb2 as internal
+from tabgrpc.scheduler.calls import Scope
+from tabgrpc.scheduler.workers import Worker
+from tabgrpc.store.model import Manifest, ModelDirectory
+from tabgrpc.v1 import models_pb2
+from tabgrpc.wire.errors import NotFound
+
+TASKS = {"classification": models_pb2.TASK_CLASSIFICATION, "regression": models_pb2.TASK_REGRESSION}
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """An ownership map with the workers that it means, by incarnation."""
+
+    map: OwnershipMap
+    workers: dict[str, Worker]
+
+    def ref(self, model_version: str, worker: Worker) -> internal.ShardRef:
+        """What a data call to a worker carries."""
+        return internal.ShardRef(model_version=model_version, epoch=self.map.epoch, incarnation=worker.incarnation)
+
+
+@dataclass
+class Model:
+    """One version of a model. Everything but ``placement`` never changes."""
+
+    name: str
+    manifest: Manifest
+    schema: Schema
+    members: Members
+    checkpoint: Checkpoint
+    directory: ModelDirectory
+    placement_kind: str
+    placement: Placement
+    context_bytes: int
+    broken: str = ""
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def version_name(self) -> str:
+        """"models/{model}/versions/{version}"."""
+        return f"models/{self.name}/versions/{self.manifest.version}"
+
+    def place(self, placement: Placement) -> None:
+        """Moves on to the next epoch; whoever waits for it goes on."""
+        with self._changed:
+            self.placement = placement
+            self.broken = ""
+            self._changed.notify_all()
+
+    def wait_past(self, epoch: int, scope: Scope) -> None:
+        """Waits for a later epoch than ``epoch``. Raises what ``scope`` raises when its time is over."""
+        with self._changed:
+            while self.placement.map.epoch <= epoch:
+                self._changed.wait(min(scope.remaining(), 0.5))
+
+    def spec(self) -> internal.ModelSpec:
+        """What a worker needs to compute this model's shards."""
+        return model_spec(self.manifest, self.checkpoint)
+
+    def to_proto(self) -> models_pb2.Model:
+        """As callers see it."""
+        manifest = self.manifest
+        return models_pb2.Model(
+            name=self.version_name,
+            task=TASKS[manifest.task],
+            rows=manifest.rows,
+            features=self.schema.feature_names,
+            classes=[str(label) for label in self.schema.classes],
+            members=manifest.members,
+            context_bytes=self.context_bytes,
+            checkpoint=f"{self.checkpoint.name} {self.checkpoint.sha256}",
+            policy=manifest.policy.digest(),
+            placement=self.placement_kind,
+            warnings=manifest.warnings,
+            class_counts=manifest.class_counts,
+        )
+
+
+def model_spec(manifest: Manifest, checkpoint: Checkpoint, store: bool = True) -> internal.ModelSpec:
+    """The spec of a model that may not be fitted yet."""
+    import json
+
+    return internal.ModelSpec(
+        checkpoint=str(checkpoint.path),
+        checkpoint_sha256=checkpoint.sha256,
+        checkpoint_kind=checkpoint.kind,
+        dtype=manifest.policy.dtype,
+        geometry_json=json.dumps(manifest.geometry.as_dict()),
+        features=manifest.features,
+        store=store,
+    )
+
+
+class Registry:
+    """Models by name. A refit is put in the old version's place at once; the old one serves until then."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, Model] = {}
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> Model:
+        """By "models/{model}" or "models/{model}/versions/{version}". Raises NotFound."""
+        parts = name.split("/")
+        if len(parts) not in (2, 4) or parts[0] != "models" or (len(parts) == 4 and parts[2] != "versions"):
+            raise NotFound(f"{name!r} is not the name of a model")
+        with self._lock:
+            model = self._models.get(parts[1])
+        if model is None or (len(parts) == 4 and parts[3] != str(model.manifest.version)):
+            raise NotFound(f"no {name}")
+        return model
+
+    def put(self, model: Model) -> Model | None:
+        """Serves a model; returns the version that it replaces."""
+        with self._lock:
+            old = self._models.get(model.name)
+            self._models[model.name] = model
+            return old
+
+    def remove(self, name: str) -> Model:
+        """Stops serving a model. Raises NotFound."""
+        model = self.get(name)
+        with self._lock:
+            self._models.pop(model.name, None)
+        return model
+
+    def all(self) -> list[Model]:
+        """In order of their names."""
+        with self._lock:
+            return [self._models[name] for name in sorted(self._models)]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Waits for a condition, for tests and start-up. Raises TimeoutError saying what for."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what} did not happen within {seconds:.0f} s")
+        time.sleep(0.02)

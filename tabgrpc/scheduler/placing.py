@@ -1,0 +1,74 @@
+"""Shards to workers: what each owns of a model, and loading them from the model's files after a move or a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tabgrpc.core.geometry import Geometry
+from tabgrpc.core.ownership import OwnershipMap
+from tabgrpc.internal.v1 import shards_pb2 as pb
+from tabgrpc.scheduler.calls import Scope, unary
+from tabgrpc.scheduler.models import Model, Placement
+from tabgrpc.scheduler.workers import Worker
+
+
+def owned(ownership: OwnershipMap, worker: Worker, geometry: Geometry) -> list[pb.MemberShard]:
+    """What a worker owns, member by member."""
+    shards = []
+    for member in range(len(ownership.owners)):
+        runs = ownership.runs(member, worker.incarnation, geometry)
+        if runs:
+            shards.append(pb.MemberShard(member=member, runs=[pb.BlockRun(start=run.start, stop=run.stop) for run in runs]))
+    return shards
+
+
+def load(model: Model, placement: Placement, scope: Scope) -> None:
+    """Has every owner of a placement load its shards from the model's files; what a worker holds already stays. Raises ServiceError."""
+    files = [pb.StoredFile(path=f.path, size=f.size, sha256=f.sha256) for f in model.manifest.files]
+
+    def one(worker: Worker) -> None:
+        request = pb.LoadShardsRequest(
+            ref=placement.ref(model.version_name, worker),
+            spec=model.spec(),
+            shards=owned(placement.map, worker, model.manifest.geometry),
+            directory=str(model.directory.path.resolve()),
+            folder=model.manifest.folder,
+            files=files,
+        )
+        unary(worker.stub.LoadShards, request, scope)
+
+    workers = list(placement.workers.values())
+    with ThreadPoolExecutor(len(workers)) as threads:
+        list(threads.map(one, workers))
+
+
+def drop(model_version: str, workers: Sequence[Worker]) -> None:
+    """Frees a model version on workers; one that doesn't answer has freed it in its own way."""
+    from contextlib import suppress
+
+    from tabgrpc.wire.errors import ServiceError
+
+    for worker in workers:
+        with suppress(ServiceError):
+            unary(worker.stub.DropShards, pb.DropShardsRequest(model_version=model_version), Scope(10))
+
+
+def replaced(placement: Placement, serving: Sequence[Worker]) -> Placement | None:
+    """The next epoch's placement if some owner is gone and the others can take over, else None.
+
+    A lost owner's chunks go to whoever serves in its slot now; if nobody does, to the survivors, one after the other. Nobody else's
+    chunks move: healthy shards are never dropped.
+    """
+    present = {worker.incarnation: worker for worker in serving}
+    lost = [name for name in placement.map.workers if name not in present]
+    if not lost or not serving:
+        return None
+    by_slot = {worker.slot: worker for worker in serving}
+    heirs = {}
+    for turn, name in enumerate(lost):
+        slot = placement.workers[name].slot
+        heirs[name] = (by_slot.get(slot) or serving[turn % len(serving)]).incarnation
+    owners = tuple(tuple(heirs.get(name, name) for name in chunks) for chunks in placement.map.owners)
+    ownership = OwnershipMap(placement.map.epoch + 1, owners)
+    return Placement(ownership, {name: present[name] for name in ownership.workers})

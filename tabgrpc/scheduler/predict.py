@@ -1,0 +1,194 @@
+"""Query rows through a model: cut into tiles, striped over home workers, reduced along the tree, aggregated over members.
+
+A tile that breaks because a worker was lost is tried again, alone, when the model's shards are whole again; none of the others notices.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from tabgrpc.backbones.aggregate import class_probabilities, regression
+from tabgrpc.core import stripes
+from tabgrpc.core.plan import BackboneShape
+from tabgrpc.core.reduction import complete
+from tabgrpc.internal.v1 import shards_pb2 as pb
+from tabgrpc.scheduler.calls import Scope, exchange
+from tabgrpc.scheduler.fit import Arrays, unpack
+from tabgrpc.scheduler.models import Model, Placement
+from tabgrpc.scheduler.workers import Worker
+from tabgrpc.wire.errors import OutOfMemory, QueueFull, StaleEpoch, Unavailable
+
+MAX_ATTEMPTS = 12
+
+
+class Predictor:
+    """Runs query tiles of all models; a bounded number of them at once."""
+
+    def __init__(self, workers: int) -> None:
+        """workers: of the pool; tiles in flight are four for each."""
+        self._flight = _Flight(4 * workers)
+        self._tiles = ThreadPoolExecutor(4 * workers, "tile")
+        self._calls = ThreadPoolExecutor(16 * workers, "call")
+        self._turn = itertools.count()
+
+    def predict(self, model: Model, shape: BackboneShape, rows: np.ndarray, levels: Sequence[float], scope: Scope) -> np.ndarray:
+        """rows: (n, F) encoded features. Class probabilities (n, K), or mean and quantiles (n, 1 + levels), float64."""
+        dtype = np.float64 if model.manifest.policy.dtype == "float64" else np.float32
+        tile = model.manifest.geometry.tile
+        seen = [array.astype(dtype) for _, array in model.members.transform_all(rows)]
+
+        def one(part: range) -> np.ndarray:
+            padded = [stripes.pad(array[part.start : part.stop], tile) for array in seen]
+            return self._tile(model, shape, padded, levels, scope)[: len(part)]
+
+        answers: list[Future[np.ndarray]] = [self._tiles.submit(one, part) for part in stripes.tiles(len(rows), tile)]
+        try:
+            return np.concatenate([answer.result() for answer in answers])
+        finally:
+            for answer in answers:
+                answer.cancel()
+
+    def _tile(self, model: Model, shape: BackboneShape, x: list[np.ndarray], levels: Sequence[float], scope: Scope) -> np.ndarray:
+        """One padded tile, x[member]: (tile, F'), with retries."""
+        attempts = Retrying(
+            retry=retry_if_exception_type((Unavailable, StaleEpoch, OutOfMemory, QueueFull)),
+            stop=stop_after_attempt(MAX_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.02, max=1.0),
+            reraise=True,
+        )
+        for attempt in attempts:
+            with attempt:
+                scope.remaining()
+                placement = model.placement
+                if model.broken:
+                    raise Unavailable(f"{model.version_name} can't be served: {model.broken}")
+                try:
+                    with self._flight:
+                        outputs = _Tile(self, model, placement, shape, levels, scope, next(self._turn)).run(x)
+                except (Unavailable, StaleEpoch):
+                    if any(not _alive(worker) for worker in placement.workers.values()):
+                        model.wait_past(placement.map.epoch, scope)
+                    raise
+                except OutOfMemory:
+                    self._flight.halve()
+                    raise
+                return self._aggregate(model, outputs)
+        raise AssertionError("Retrying ends by returning or raising")
+
+    @staticmethod
+    def _aggregate(model: Model, outputs: list[np.ndarray]) -> np.ndarray:
+        members = model.members
+        if model.manifest.task == "regression":
+            return regression(outputs, members.y_mean, members.y_scale)
+        shuffles = [member.class_shuffle for member in members if member.class_shuffle is not None]
+        return class_probabilities(outputs, shuffles, model.manifest.temperature)
+
+    def close(self) -> None:
+        """No more tiles."""
+        self._tiles.shutdown(wait=False, cancel_futures=True)
+        self._calls.shutdown(wait=False, cancel_futures=True)
+
+    def everywhere(self, calls: Sequence[tuple[object, ...]]) -> Iterator[Arrays]:
+        """(method, first message, arrays, scope) each, at once; the answers in order."""
+        futures = [self._calls.submit(exchange, *call) for call in calls]  # type: ignore[arg-type]
+        for future in futures:
+            yield future.result()
+
+
+def _alive(worker: Worker) -> bool:
+    """Whether a worker's process exists; of one on another machine the watcher knows."""
+    import os
+
+    if not worker.address.startswith("unix:"):
+        return True
+    try:
+        os.kill(worker.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class _Flight:
+    """Tiles in flight, a limit that an out-of-memory error halves for good."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._count = limit, 0
+        self._changed = threading.Condition()
+
+    def halve(self) -> None:
+        with self._changed:
+            self._limit = max(1, self._limit // 2)
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._count < self._limit)
+            self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._count -= 1
+            self._changed.notify()
+
+
+class _Tile:
+    """One attempt at one tile on one placement."""
+
+    def __init__(
+        self, predictor: Predictor, model: Model, placement: Placement, shape: BackboneShape, levels: Sequence[float], scope: Scope, turn: int
+    ) -> None:
+        self._predictor, self._model, self._placement, self._shape = predictor, model, placement, shape
+        self._levels, self._scope, self._turn = levels, scope, turn
+
+    def run(self, x: list[np.ndarray]) -> list[np.ndarray]:
+        """Each member's outputs, in member order."""
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for member in range(len(x)):
+            groups.setdefault(self._placement.map.owners_of(member), []).append(member)
+        outputs: Arrays = {}
+        alone = [(owners[0], members) for owners, members in groups.items() if len(owners) == 1]
+        calls = []
+        for name, members in alone:
+            worker = self._placement.workers[name]
+            first = pb.PredictTileRequest(
+                ref=self._placement.ref(self._model.version_name, worker), members=members, quantiles=self._levels
+            )
+            calls.append((worker.stub.PredictTile, first, {f"x/{m}": x[m] for m in members}, self._scope))
+        for answer in self._predictor.everywhere(calls):
+            outputs |= answer
+        for owners, members in groups.items():
+            if len(owners) > 1:
+                outputs |= self._shared(owners, members, x)
+        return [outputs[f"out/{member}"] for member in range(len(x))]
+
+    def _shared(self, owners: tuple[str, ...], members: list[int], x: list[np.ndarray]) -> Arrays:
+        """Members whose rows several workers own: the home worker computes the tile's vectors, all owners attend, layer by layer."""
+        home = self._placement.workers[stripes.home(self._turn, owners)]
+        workers = [self._placement.workers[name] for name in owners]
+        state = self._step(home, members, pb.TILE_STEP_KIND_OPEN, 0, {f"x/{m}": x[m] for m in members})
+        for layer in range(self._shape.icl_layers):
+            queries = {f"q/{m}": state[f"q/{m}"] for m in members}
+            calls = [self._call(worker, members, pb.TILE_STEP_KIND_ATTEND, layer, queries) for worker in workers]
+            parts = list(self._predictor.everywhere(calls))
+            sent: Arrays = {f"hidden/{m}": state[f"hidden/{m}"] for m in members}
+            for m in members:
+                root = complete((n for part in parts for n in unpack(part, f"/{m}")), self._model.manifest.geometry.blocks)
+                sent |= {f"acc/{m}": root.acc, f"sum/{m}": root.sum, f"peak/{m}": root.peak}
+            state = self._step(home, members, pb.TILE_STEP_KIND_ADVANCE, layer, sent)
+        return state
+
+    def _call(
+        self, worker: Worker, members: list[int], kind: pb.TileStepKind, layer: int, sent: Arrays
+    ) -> tuple[object, pb.TileStepRequest, Arrays, Scope]:
+        first = pb.TileStepRequest(
+            ref=self._placement.ref(self._model.version_name, worker), members=members, kind=kind, layer=layer, quantiles=self._levels
+        )
+        return worker.stub.TileStep, first, sent, self._scope
+
+    def _step(self, worker: Worker, members: list[int], kind: pb.TileStepKind, layer: int, sent: Arrays) -> Arrays:
+        return next(self._predictor.everywhere([self._call(worker, members, kind, layer, sent)]))

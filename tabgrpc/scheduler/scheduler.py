@@ -1,0 +1,172 @@
+"""The scheduler's parts put together: what the public services call."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from tabgrpc.backbones.shapes import shape_of
+from tabgrpc.data import UserError
+from tabgrpc.scheduler import jobs, placing
+from tabgrpc.scheduler.answers import answer, query_rows
+from tabgrpc.scheduler.calls import Scope
+from tabgrpc.scheduler.models import TASKS, Model, Registry
+from tabgrpc.scheduler.operations import Operation, Operations
+from tabgrpc.scheduler.predict import Predictor
+from tabgrpc.scheduler.tables import Tables
+from tabgrpc.scheduler.workers import WorkerPool
+from tabgrpc.store.model import MANIFEST, check_name
+from tabgrpc.v1 import models_pb2 as pb
+from tabgrpc.wire.errors import InvalidArgument, NotFound, ServiceError
+
+logger = logging.getLogger("tabgrpc")
+
+
+class Scheduler:
+    """One pool's scheduler. Holds no GPU and computes nothing but preprocessing and sums over members."""
+
+    def __init__(self, pool: WorkerPool, store: Path) -> None:
+        """store: directory of the models."""
+        self.pool, self.store = pool, store
+        self.tables, self.models, self.operations = Tables(), Registry(), Operations()
+        self._predictor = Predictor(pool.size)
+        self._repairing = threading.Lock()
+        self.draining = False
+        pool.on_change = self._repair
+
+    # --- fit ---
+
+    def plan(self, request: pb.PlanModelRequest) -> pb.PlanModelResponse:
+        """What a fit would cost."""
+        prepared = jobs.prepare(self.tables.committed(request.table), request.options, self.pool)
+        plan = prepared.plan
+        return pb.PlanModelResponse(
+            rows=prepared.geometry.rows,
+            features=prepared.geometry.groups,
+            members=len(prepared.members),
+            placement=plan.placement,
+            resident_bytes=plan.resident_bytes,
+            peak_bytes=plan.peak_bytes,
+            fit_seconds=plan.fit_seconds,
+            why=plan.why,
+            checkpoint=f"{prepared.checkpoint.name} {prepared.checkpoint.sha256}",
+            task=TASKS[prepared.schema.task],
+            workers=len(self.pool.serving()),
+            tier="memory",
+            classes=[str(label) for label in prepared.schema.classes],
+            class_counts=prepared.class_counts,
+            warnings=prepared.warnings,
+        )
+
+    def fit(self, request: pb.CreateModelRequest) -> Operation:
+        """Starts a fit. Raises InvalidArgument, NotFound at once; what is wrong with the table is the operation's error."""
+        name = self._model_name(request.model)
+        self.tables.committed(request.table)
+
+        def work(operation: Operation) -> pb.Model:
+            def progress(stage: str, done: int, total: int) -> None:
+                operation.progress = pb.FitProgress(stage=stage, done=done, total=total, rows=table.num_rows)
+
+            table = self.tables.committed(request.table)
+            progress("prepare", 0, 1)
+            prepared = jobs.prepare(table, request.options, self.pool)
+            model = jobs.fit(name, prepared, request.options, self.pool, self.store, operation.scope, progress)
+            self._serve(model)
+            return model.to_proto()
+
+        return self.operations.start(request.request_id, work)
+
+    def load(self, request: pb.LoadModelRequest, scope: Scope) -> Model:
+        """Serves a model of the store, or of a directory in it."""
+        name = self._model_name(request.model)
+        path = self.store / name
+        if request.directory:
+            path = (self.store / request.directory).resolve()
+            if not path.is_relative_to(self.store.resolve()):
+                raise InvalidArgument(f"{request.directory!r} is not in the pool's store")
+        if not (path / MANIFEST).is_file():
+            raise NotFound(f"{path} is not a model: it has no {MANIFEST}")
+        notes: list[str] = []
+        model = jobs.load(name, path, self.pool, scope, request.strict_bits, notes.append)
+        for note in notes:
+            logger.warning("%s", note)
+        self._serve(model)
+        return model
+
+    def _serve(self, model: Model) -> None:
+        old = self.models.put(model)
+        if old is not None and old.version_name != model.version_name:
+            placing.drop(old.version_name, self.pool.serving())
+
+    def delete(self, name: str) -> None:
+        """Frees a model everywhere and removes its files."""
+        model = self.models.remove(name)
+        placing.drop(model.version_name, self.pool.serving())
+        shutil.rmtree(model.directory.path, ignore_errors=True)
+
+    @staticmethod
+    def _model_name(resource: str) -> str:
+        prefix, _, name = resource.partition("/")
+        try:
+            if prefix != "models":
+                raise ValueError(f"{resource!r} is not of the form models/NAME")
+            return check_name(name)
+        except ValueError as error:
+            raise InvalidArgument(str(error)) from error
+
+    # --- predict ---
+
+    def predict(self, request: pb.PredictRequest, scope: Scope) -> pa.Table:
+        """Answers for the rows of one request, in their order."""
+        model = self.models.get(request.model)
+        levels = list(request.quantiles)
+        if any(not 0.0 < level < 1.0 for level in levels):
+            raise InvalidArgument(f"quantile levels lie between 0 and 1, not {levels}")
+        if levels and model.manifest.task != "regression":
+            raise InvalidArgument(f"{model.version_name} predicts classes, which have no quantiles")
+        try:
+            rows = query_rows(model, request)
+        except UserError as error:
+            raise InvalidArgument(str(error)) from error
+        if not len(rows):
+            width = len(model.schema.classes) or 1 + len(levels)
+            return answer(model, np.empty((0, width)), levels)
+        return answer(model, self._predictor.predict(model, shape_of(model.checkpoint.config), rows, levels, scope), levels)
+
+    # --- the pool ---
+
+    def _repair(self) -> None:
+        with self._repairing:
+            for model in self.models.all():
+                try:
+                    jobs.repair(model, self.pool)
+                except ServiceError as error:
+                    logger.warning("%s can't be repaired yet: %s", model.version_name, error)
+
+    def drain(self) -> None:
+        """Gives up running fits; predicts in flight go on."""
+        self.draining = True
+        for operation in self.operations.running():
+            operation.scope.cancel()
+
+    def close(self, grace: float = 35.0) -> None:
+        """Stops everything that this scheduler started."""
+        self.drain()
+        self._predictor.close()
+        self.pool.close(grace)
+        self.tables.close()
+
+
+def callers_scope(remaining: float | None, on_cancel: Callable[[Callable[[], None]], bool]) -> Scope:
+    """A scope that ends with a caller's deadline, and when the caller goes away."""
+    scope = Scope(remaining)
+    if not on_cancel(scope.cancel):
+        scope.cancel()
+    return scope
+

@@ -1,0 +1,141 @@
+"""A model's directory: ``manifest.json`` and the tile files it lists. The manifest is replaced atomically, the files never change."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from tabgrpc.core.geometry import Geometry
+from tabgrpc.core.policy import NumericPolicy
+from tabgrpc.store.files import DamagedModel, StoredFile, read, replace, write
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class UnknownFormat(ValueError):
+    """The directory was written by another version of tabgrpc, or isn't a model at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a model is, all but its numbers.
+
+    version: counts up with every refit. folder: where this version's files are. members_file: preprocessing and members, plain arrays.
+    options: as the fit was asked for. checkpoint: name, kind and sha256 of the weights. policy and libraries: what it was computed with.
+    """
+
+    version: int
+    folder: str
+    task: str
+    rows: int
+    schema: str
+    geometry: Geometry
+    policy: NumericPolicy
+    checkpoint: Mapping[str, str]
+    temperature: float
+    features: int
+    members: int
+    class_counts: tuple[int, ...]
+    warnings: tuple[str, ...]
+    written_by: str
+    members_file: StoredFile
+    files: tuple[StoredFile, ...] = field(default=())
+
+    def to_json(self) -> str:
+        """Readable JSON."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Manifest:
+        """Raises UnknownFormat, naming both formats, before anything else is looked at; DamagedModel for a manifest that isn't whole."""
+        try:
+            values: dict[str, Any] = json.loads(text)
+            found = values.pop("format")
+        except (ValueError, KeyError, AttributeError) as error:
+            raise UnknownFormat(f"{where} is not a manifest of tabgrpc") from error
+        if found != FORMAT:
+            raise UnknownFormat(f"{where} has format {found!r}, this version of tabgrpc reads format {FORMAT}")
+        try:
+            values["geometry"] = Geometry(**values["geometry"])
+            values["policy"] = NumericPolicy.from_dict(values["policy"])
+            values["members_file"] = StoredFile(**values["members_file"])
+            values["files"] = tuple(StoredFile(**each) for each in values["files"])
+            values["class_counts"] = tuple(values["class_counts"])
+            values["warnings"] = tuple(values["warnings"])
+            return cls(**values)
+        except (TypeError, KeyError, ValueError) as error:
+            raise DamagedModel(f"{where} is damaged: {error}") from error
+
+
+def check_name(name: str) -> str:
+    """The name if a model may have it. Raises ValueError."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"a model's name has letters, digits, '.', '_' and '-', and starts with a letter or digit; {name!r} has not")
+    return name
+
+
+class ModelDirectory:
+    """One model's directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def manifest(self) -> Manifest:
+        """The current version's. Raises DamagedModel if there is none."""
+        where = self.path / MANIFEST
+        try:
+            text = where.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DamagedModel(f"{self.path} is not a model: {MANIFEST} can't be read") from error
+        return Manifest.from_json(text, str(where))
+
+    def next_version(self) -> int:
+        """The number of the version to be written next."""
+        try:
+            return self.manifest().version + 1
+        except (DamagedModel, UnknownFormat):
+            return 1
+
+    def new_folder(self, version: int) -> str:
+        """A folder for a version's files, made now; nothing of an older version is touched."""
+        folder = f"v{version}-{uuid.uuid4().hex[:8]}"
+        (self.path / folder).mkdir(parents=True)
+        return folder
+
+    def write_members(self, folder: str, arrays: Mapping[str, np.ndarray]) -> StoredFile:
+        """Writes preprocessing and members."""
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        return write(self.path, f"{folder}/members.safetensors", safetensors.numpy.save(contiguous))
+
+    def read_members(self, file: StoredFile) -> dict[str, np.ndarray]:
+        """Reads them back, checked."""
+        try:
+            return safetensors.numpy.load(read(self.path, file))
+        except SafetensorError as error:
+            raise DamagedModel(f"{file.path} is not a safetensors file") from error
+
+    def commit(self, manifest: Manifest, keep: Sequence[str] = ()) -> None:
+        """Makes a version the current one, then removes other versions' folders, all but those in ``keep``."""
+        replace(self.path / MANIFEST, manifest.to_json().encode())
+        for other in self.path.glob("v*-*"):
+            if other.is_dir() and not other.is_symlink() and other.name not in (manifest.folder, *keep):
+                shutil.rmtree(other, ignore_errors=True)
+
+    def discard(self, folder: str) -> None:
+        """Removes a version that wasn't committed, and the directory if that was all."""
+        shutil.rmtree(self.path / folder, ignore_errors=True)
+        with suppress(OSError):
+            self.path.rmdir()

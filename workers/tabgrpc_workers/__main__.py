@@ -1,0 +1,84 @@
+"""``python -m tabgrpc_workers``: one worker process. The only place here that reads argv."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import torch
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from tabgrpc.internal.v1.shards_pb2_grpc import add_ShardServiceServicer_to_server
+from tabgrpc.wire.channels import SERVER_OPTIONS, AddressInUse, bind
+from tabgrpc_workers import lifecycle
+from tabgrpc_workers.device import Device
+from tabgrpc_workers.models import Models
+from tabgrpc_workers.policy import own_policy
+from tabgrpc_workers.service import ShardService
+
+GRACE_SECONDS = 30.0
+_THREADS = 32
+
+
+def main() -> int:
+    """Serves until SIGTERM; exit code 0 after a drain, 3 if the address is taken."""
+    parser = argparse.ArgumentParser(prog="tabgrpc worker")
+    parser.add_argument("--bind", required=True, help="unix:/path or host:port; port 0 picks one")
+    parser.add_argument("--device", default="cpu", choices=["cpu"])
+    parser.add_argument("--threads", type=int, default=1, help="quanta computed at once")
+    parser.add_argument("--memory", type=int, default=0, help="bytes that shards may take; 0 is half of what the machine has free")
+    parser.add_argument("--ready", type=int, default=-1, help="file descriptor to write the address to")
+    parser.add_argument("--follow-parent", action="store_true", help="end when standard input is closed")
+    options = parser.parse_args()
+    if options.follow_parent:
+        lifecycle.die_with_parent()
+    torch.set_num_threads(1)
+
+    service = ShardService(Models(options.memory or _free_memory() // 2), Device(options.threads), own_policy())
+    server = grpc.server(ThreadPoolExecutor(_THREADS, "grpc"), options=SERVER_OPTIONS, maximum_concurrent_rpcs=4 * _THREADS)
+    add_ShardServiceServicer_to_server(service, server)
+    checks = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    try:
+        address = bind(server, options.bind)
+    except (AddressInUse, OSError) as error:
+        print(f"tabgrpc worker: {error}", file=sys.stderr)
+        return 3
+    server.start()
+    checks.set("", health_pb2.HealthCheckResponse.SERVING)
+
+    def stop() -> None:
+        service.draining = True
+        checks.enter_graceful_shutdown()
+        server.stop(GRACE_SECONDS)
+
+    lifecycle.on_termination(stop)
+    if options.ready >= 0:
+        lifecycle.announce(options.ready, address)
+    else:
+        print(f"serving on {address}", flush=True)
+    server.wait_for_termination()
+    service.device.close()
+    return 0
+
+
+def _free_memory() -> int:
+    """Bytes that this process may still take: the machine's, or its control group's if that is less."""
+    with open("/proc/meminfo") as lines:
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    try:
+        with open("/sys/fs/cgroup/memory.max") as limit, open("/sys/fs/cgroup/memory.current") as current:
+            if (most := limit.read().strip()) != "max":
+                free = min(free, int(most) - int(current.read()))
+    except OSError:
+        pass  # no control group
+    return max(free, 0)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # gRPC's threads need not be waited for; everything was drained above

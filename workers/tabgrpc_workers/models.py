@@ -1,0 +1,125 @@
+"""The models that this worker holds, and the fence in front of them: no call of another epoch or incarnation gets through."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterable
+
+import torch
+
+from tabgrpc.backbones.protocol import Backbone
+from tabgrpc.backbones.tabicl import TabICLBackbone, UnsupportedCheckpoint
+from tabgrpc.checkpoints import CheckpointError, load_checkpoint
+from tabgrpc.core.geometry import Geometry
+from tabgrpc.core.ownership import Run
+from tabgrpc.internal.v1 import shards_pb2 as pb
+from tabgrpc.wire.errors import InvalidArgument, NotReady, OutOfMemory, StaleEpoch
+from tabgrpc_workers.shard import ModelShards, Shard
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+class Models:
+    """Model versions by name, and the backbones that they share."""
+
+    def __init__(self, memory_budget: int) -> None:
+        """memory_budget: bytes that shards may take."""
+        self.incarnation = uuid.uuid4().hex
+        self.memory_budget = memory_budget
+        self._models: dict[str, ModelShards] = {}
+        self._backbones: dict[tuple[str, str], Backbone] = {}
+        self._lock = threading.Lock()
+
+    def get(self, ref: pb.ShardRef) -> ModelShards:
+        """The model of a call. Raises StaleEpoch if the call isn't of the current ownership map or not meant for this process."""
+        if ref.incarnation != self.incarnation:
+            raise StaleEpoch(f"the call is for worker {ref.incarnation[:8]}, this is {self.incarnation[:8]}")
+        with self._lock:
+            model = self._models.get(ref.model_version)
+        if model is None:
+            raise NotReady(f"{ref.model_version} is not on this worker")
+        if ref.epoch != model.epoch:
+            raise StaleEpoch(f"{ref.model_version} is at epoch {model.epoch}, the call is of epoch {ref.epoch}")
+        return model
+
+    def prepare(self, ref: pb.ShardRef, spec: pb.ModelSpec, shards: Iterable[pb.MemberShard]) -> ModelShards:
+        """An empty model as a call describes it; it isn't found before ``put``. Raises StaleEpoch, InvalidArgument, NotReady."""
+        if ref.incarnation != self.incarnation:
+            raise StaleEpoch(f"the call is for worker {ref.incarnation[:8]}, this is {self.incarnation[:8]}")
+        with self._lock:
+            known = self._models.get(ref.model_version)
+        if known is not None and ref.epoch < known.epoch:
+            raise StaleEpoch(f"{ref.model_version} is at epoch {known.epoch}, the call is of epoch {ref.epoch}")
+        try:
+            geometry = Geometry(**json.loads(spec.geometry_json))
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"not a geometry: {error}") from error
+        held = {}
+        for shard in shards:
+            runs = tuple(Run(run.start, run.stop) for run in shard.runs)
+            if any(not 0 <= run.start < run.stop <= geometry.blocks for run in runs):
+                raise InvalidArgument(f"member {shard.member} has runs outside of {geometry.blocks} blocks")
+            held[shard.member] = Shard(shard.member, runs)
+        backbone = self._backbone(spec)
+        return ModelShards(ref.model_version, ref.epoch, backbone, geometry, spec.features, spec.store, held)
+
+    def fitted(self, model_version: str, wanted: ModelShards) -> dict[int, Shard]:
+        """Shards of an earlier epoch that are just what ``wanted`` asks for: they stay as they are."""
+        with self._lock:
+            known = self._models.get(model_version)
+        if known is None or known.geometry != wanted.geometry or known.backbone is not wanted.backbone:
+            return {}
+        layers = wanted.backbone.shape.icl_layers
+        return {
+            member: held
+            for member, shard in wanted.shards.items()
+            if (held := known.shards.get(member)) is not None and held.runs == shard.runs and len(held.kv) == layers
+        }
+
+    def put(self, model: ModelShards) -> None:
+        """Makes a model found, in the place of an older epoch's."""
+        with self._lock:
+            self._models[model.model_version] = model
+
+    def drop(self, model_version: str) -> None:
+        """Forgets a model, if it is there."""
+        with self._lock:
+            self._models.pop(model_version, None)
+
+    def names(self) -> list[str]:
+        """The model versions held."""
+        with self._lock:
+            return sorted(self._models)
+
+    @property
+    def memory_used(self) -> int:
+        """Bytes that shards take."""
+        with self._lock:
+            models = list(self._models.values())
+        return sum(model.nbytes for model in models)
+
+    def admit(self, wanted: int) -> None:
+        """Raises OutOfMemory, naming both numbers, if so many more bytes don't fit."""
+        free = self.memory_budget - self.memory_used
+        if wanted > free:
+            raise OutOfMemory(f"shards of {wanted:,} bytes don't fit: {free:,} of {self.memory_budget:,} bytes are free")
+
+    def _backbone(self, spec: pb.ModelSpec) -> Backbone:
+        key = (spec.checkpoint_sha256, spec.dtype)
+        with self._lock:
+            found = self._backbones.get(key)
+        if found is not None:
+            return found
+        if spec.dtype not in _DTYPES:
+            raise InvalidArgument(f"dtype {spec.dtype!r} is not computed on a CPU; float32 and float64 are")
+        try:
+            checkpoint = load_checkpoint(spec.checkpoint)
+            if checkpoint.sha256 != spec.checkpoint_sha256:
+                raise NotReady(f"checkpoint {checkpoint.path} has SHA-256 {checkpoint.sha256[:12]}, not {spec.checkpoint_sha256[:12]}")
+            backbone = TabICLBackbone(checkpoint.config, checkpoint.state_dict(), _DTYPES[spec.dtype])
+        except (CheckpointError, UnsupportedCheckpoint) as error:
+            raise NotReady(str(error)) from error
+        with self._lock:
+            return self._backbones.setdefault(key, backbone)

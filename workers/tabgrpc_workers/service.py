@@ -1,0 +1,338 @@
+"""The shard service: decodes, fences, enqueues on the device thread, encodes. Nothing is computed on a gRPC thread."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import grpc
+import numpy as np
+import torch
+from torch import Tensor
+
+from tabgrpc.core.policy import NumericPolicy
+from tabgrpc.core.reduction import Node, Partial
+from tabgrpc.internal.v1 import shards_pb2 as pb
+from tabgrpc.internal.v1.shards_pb2_grpc import ShardServiceServicer
+from tabgrpc.store.files import DamagedModel, StoredFile
+from tabgrpc.wire.codec import CodecError, arrays, frames
+from tabgrpc.wire.errors import InvalidArgument, NotReady, Unavailable, guarded, guarded_stream
+from tabgrpc_workers import fit, query, storage
+from tabgrpc_workers.device import FIT, PREDICT, Device, Task
+from tabgrpc_workers.kernels import KVRun
+from tabgrpc_workers.models import Models
+from tabgrpc_workers.shard import ModelShards, finite, run_rows
+
+T = TypeVar("T")
+Tensors = dict[str, Tensor]
+
+
+class ShardService(ShardServiceServicer):
+    """Implements tabgrpc.internal.v1.ShardService."""
+
+    def __init__(self, models: Models, device: Device, policy: NumericPolicy) -> None:
+        self.models, self.device, self.policy = models, device, policy
+        self.draining = False
+
+    def _run(self, context: grpc.ServicerContext, task: Task[T], urgency: int) -> T:
+        """Runs a task on the device; it stops between quanta when the caller has gone or its time is over."""
+        if self.draining:
+            raise Unavailable("this worker is draining")
+        return self.device.run(task, urgency, context.is_active)
+
+    @guarded
+    def GetWorker(self, request: pb.GetWorkerRequest, context: grpc.ServicerContext) -> pb.GetWorkerResponse:
+        return pb.GetWorkerResponse(
+            incarnation=self.models.incarnation,
+            device="cpu",
+            policy_json=json.dumps(asdict(self.policy)),
+            memory_budget=self.models.memory_budget,
+            memory_used=self.models.memory_used,
+            queued=self.device.waiting,
+            pid=os.getpid(),
+            threads=self.device.threads,
+            model_versions=self.models.names(),
+        )
+
+    @guarded
+    def OpenShards(self, requests: Iterator[pb.OpenShardsRequest], context: grpc.ServicerContext) -> pb.OpenShardsResponse:
+        first, tensors = _received(requests)
+        model = self.models.prepare(first.ref, first.spec, first.shards)
+        shape, item = model.backbone.shape, model.backbone.dtype.itemsize
+        rows = sum(len(run_rows(model.geometry, run)) for shard in model.shards.values() for run in shard.runs)
+        columns = len(model.shards) * shape.column_bytes(model.groups, item)
+        self.models.admit(shape.context_bytes(rows, item) + columns)
+        for shard in model.shards.values():
+            x, y = ({run.start: tensors.get(f"{name}/{shard.member}/{run.start}") for run in shard.runs} for name in ("x", "y"))
+            if any(part is None for part in (*x.values(), *y.values())):
+                raise InvalidArgument(f"rows of member {shard.member} are missing")
+            try:
+                fit.open_shard(model, shard, x, y)  # type: ignore[arg-type]
+            except ValueError as error:
+                raise InvalidArgument(str(error)) from error
+        self.models.put(model)
+        return pb.OpenShardsResponse()
+
+    @guarded_stream
+    def FitMembers(self, request: pb.FitMembersRequest, context: grpc.ServicerContext) -> Iterator[pb.FitMembersResponse]:
+        model = self.models.get(request.ref)
+        shards = [model.shard(member) for member in request.members]
+        for shard in shards:
+            if not model.whole(shard):
+                raise NotReady(f"member {shard.member} has other owners too")
+        stages: SimpleQueue[str | None] = SimpleQueue()
+
+        def task() -> Task[None]:
+            for shard in shards:
+                if len(shard.kv) != model.backbone.shape.icl_layers:  # else: asked again
+                    yield from fit.member(model, shard, self.device, stages.put)
+
+        total = sum(fit.units(model, shard) for shard in shards)
+        done = 0
+        for stage in self._watched(context, task(), stages):
+            done += 1
+            yield pb.FitMembersResponse(stage=stage, done=min(done, total), total=total)
+        yield pb.FitMembersResponse(stage="done", done=total, total=total)
+
+    def _watched(self, context: grpc.ServicerContext, task: Task[None], stages: SimpleQueue[str | None]) -> Iterator[str]:
+        """Runs a task and yields what it puts into ``stages``, while it runs."""
+        with _Background(lambda: self._run(context, task, FIT), lambda: stages.put(None)) as background:
+            while (stage := stages.get()) is not None:
+                yield stage
+            background.result()
+
+    @guarded_stream
+    def FitStage(self, requests: Iterator[pb.FitStageRequest], context: grpc.ServicerContext) -> Iterator[pb.FitStageResponse]:
+        first, tensors = _received(requests)
+        model = self.models.get(first.ref)
+        shard = model.shard(first.member)
+        shape, layer = model.backbone.shape, first.layer
+
+        def task() -> Task[Tensors]:
+            match first.kind:
+                case pb.FIT_STAGE_KIND_COLUMN if layer < shape.column_blocks:
+                    return _packed((yield from fit.column(model, shard, self.device, layer, _ignore)), "")
+                case pb.FIT_STAGE_KIND_COLUMN_END if layer < shape.column_blocks:
+                    fit.column_end(model, shard, layer, _partial(tensors, ""))
+                    return {}
+                case pb.FIT_STAGE_KIND_ROWS:
+                    yield from fit.rows(model, shard, self.device, _ignore)
+                    return _kv_arrays(shard.kv[0])
+                case pb.FIT_STAGE_KIND_ICL if layer < shape.icl_layers - 1:
+                    yield from fit.icl(model, shard, self.device, layer, _kv_runs(tensors), _ignore)
+                    return {} if layer + 2 == shape.icl_layers else _kv_arrays(shard.kv[layer + 1])
+            raise InvalidArgument(f"no stage {first.kind} at layer {layer}")
+
+        for frame in frames(_numpy(self._run(context, task(), FIT))):
+            yield pb.FitStageResponse(frame=frame)
+
+    @guarded_stream
+    def PredictTile(self, requests: Iterator[pb.PredictTileRequest], context: grpc.ServicerContext) -> Iterator[pb.PredictTileResponse]:
+        first, tensors = _received(requests)
+        model = self.models.get(first.ref)
+        levels = list(first.quantiles)
+
+        def task() -> Task[Tensors]:
+            out = {}
+            for member in first.members:
+                shard = model.shard(member, fitted=True)
+                if not model.whole(shard):
+                    raise NotReady(f"member {member} has other owners too")
+                outputs = yield from query.tile(model, shard, _rows(model, tensors, member), levels)
+                out[f"out/{member}"] = _checked(outputs, member)
+            return out
+
+        for frame in frames(_numpy(self._run(context, task(), PREDICT))):
+            yield pb.PredictTileResponse(frame=frame)
+
+    @guarded_stream
+    def TileStep(self, requests: Iterator[pb.TileStepRequest], context: grpc.ServicerContext) -> Iterator[pb.TileStepResponse]:
+        first, tensors = _received(requests)
+        model = self.models.get(first.ref)
+        layer, last = first.layer, model.backbone.shape.icl_layers - 1
+        if layer > last:
+            raise InvalidArgument(f"no ICL layer {layer}")
+
+        def step(member: int) -> Task[Tensors]:
+            shard = model.shard(member, fitted=True)
+            match first.kind:
+                case pb.TILE_STEP_KIND_OPEN:
+                    hidden = yield from query.vectors(model, shard, _rows(model, tensors, member))
+                    return opened(member, hidden, 0)
+                case pb.TILE_STEP_KIND_ATTEND:
+                    yield
+                    return _packed(query.attention(model, shard, layer, _get(tensors, f"q/{member}")), f"/{member}")
+                case pb.TILE_STEP_KIND_ADVANCE:
+                    hidden = query.end(model, layer, _get(tensors, f"hidden/{member}"), _partial(tensors, f"/{member}"))
+                    yield
+                    if layer == last:
+                        return {f"out/{member}": _checked(model.backbone.head(hidden, list(first.quantiles)), member)}
+                    return opened(member, hidden, layer + 1)
+            raise InvalidArgument(f"no step {first.kind}")
+
+        def opened(member: int, hidden: Tensor, at: int) -> Tensors:
+            return {f"hidden/{member}": hidden, f"q/{member}": model.backbone.icl_queries(at, hidden, model.geometry.rows)}
+
+        def task() -> Task[Tensors]:
+            out: Tensors = {}
+            for member in first.members:
+                out |= yield from step(member)
+            return out
+
+        for frame in frames(_numpy(self._run(context, task(), PREDICT))):
+            yield pb.TileStepResponse(frame=frame)
+
+    @guarded
+    def SaveShards(self, request: pb.SaveShardsRequest, context: grpc.ServicerContext) -> pb.SaveShardsResponse:
+        model = self.models.get(request.ref)
+        directory = Path(request.directory)
+        if not directory.is_dir():
+            raise InvalidArgument(f"{directory} is not a directory on the worker's machine")
+
+        def task() -> Task[list[StoredFile]]:
+            files = []
+            for member in model.shards:
+                shard = model.shard(member, fitted=True)
+                files += yield from storage.save(model, shard, directory, request.folder, member in request.column_members)
+            return files
+
+        files = self._run(context, task(), FIT)
+        return pb.SaveShardsResponse(files=[pb.StoredFile(path=f.path, size=f.size, sha256=f.sha256) for f in files])
+
+    @guarded
+    def LoadShards(self, request: pb.LoadShardsRequest, context: grpc.ServicerContext) -> pb.LoadShardsResponse:
+        model = self.models.prepare(request.ref, request.spec, request.shards)
+        files = {f.path: StoredFile(f.path, f.size, f.sha256) for f in request.files}
+        kept = self.models.fitted(request.ref.model_version, model)
+        model.shards.update(kept)
+        missing = [shard for member, shard in model.shards.items() if member not in kept]
+        self.models.admit(sum(f.size for f in files.values() if any(f"/member-{shard.member:03d}/" in f.path for shard in missing)))
+
+        def task() -> Task[None]:
+            for shard in missing:
+                yield from storage.load(model, shard, Path(request.directory), files, request.folder)
+
+        try:
+            self._run(context, task(), FIT)
+        except DamagedModel as error:
+            raise NotReady(str(error)) from error
+        self.models.put(model)
+        return pb.LoadShardsResponse()
+
+    @guarded
+    def DropShards(self, request: pb.DropShardsRequest, context: grpc.ServicerContext) -> pb.DropShardsResponse:
+        self.models.drop(request.model_version)
+        return pb.DropShardsResponse()
+
+
+# --- arrays on the wire ---
+
+
+def _received(requests: Iterator[Any]) -> tuple[Any, Tensors]:
+    """The first message of a stream, and the tensors of its frames."""
+    first = next(requests, None)
+    if first is None:
+        raise InvalidArgument("an empty stream")
+
+    def parts() -> Iterator[pb.Frame]:
+        if first.HasField("frame"):
+            yield first.frame
+        for request in requests:
+            yield request.frame
+
+    try:
+        return first, {name: torch.from_numpy(array) for name, array in arrays(parts()).items()}
+    except CodecError as error:
+        raise InvalidArgument(str(error)) from error
+
+
+def _numpy(tensors: Tensors) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def _packed(nodes: Iterable[Node], suffix: str) -> Tensors:
+    """Subtrees as "acc<suffix>/<level>/<index>" and so on."""
+    out = {}
+    for node in nodes:
+        for name in ("acc", "sum", "peak"):
+            out[f"{name}{suffix}/{node.level}/{node.index}"] = getattr(node.partial, name)
+    return out
+
+
+def _partial(tensors: Tensors, suffix: str) -> Partial:
+    return Partial(*(_get(tensors, f"{name}{suffix}") for name in ("acc", "sum", "peak")))
+
+
+def _kv_arrays(runs: Iterable[KVRun]) -> Tensors:
+    """K/V runs as "k/<start>", "v/<start>" and, for a table's short last block, "kt/<start>", "vt/<start>"."""
+    out = {}
+    for run in runs:
+        out |= {f"k/{run.start}": run.k, f"v/{run.start}": run.v}
+        if run.tail is not None:
+            out |= {f"kt/{run.start}": run.tail[0], f"vt/{run.start}": run.tail[1]}
+    return out
+
+
+def _kv_runs(tensors: Tensors) -> list[KVRun]:
+    starts = [int(name.removeprefix("k/")) for name in tensors if name.startswith("k/")]
+    runs = []
+    for start in starts:
+        tail = (tensors[f"kt/{start}"], _get(tensors, f"vt/{start}")) if f"kt/{start}" in tensors else None
+        runs.append(KVRun(start, tensors[f"k/{start}"], _get(tensors, f"v/{start}"), tail))
+    return runs
+
+
+def _rows(model: ModelShards, tensors: Tensors, member: int) -> Tensor:
+    x = _get(tensors, f"x/{member}")
+    if tuple(x.shape) != (model.geometry.tile, model.features):
+        raise InvalidArgument(f"a query tile is {model.geometry.tile} x {model.features}, not {tuple(x.shape)}")
+    return x.to(model.backbone.dtype)
+
+
+def _get(tensors: Tensors, name: str) -> Tensor:
+    if name not in tensors:
+        raise InvalidArgument(f"array {name!r} is missing")
+    return tensors[name]
+
+
+def _checked(outputs: Tensor, member: int) -> Tensor:
+    """Never a NaN, never a silent uniform: outputs that aren't finite are an error."""
+    if not finite([outputs]):
+        raise NotReady(f"member {member} gave outputs that are not finite; try dtype float64, or check for extreme values")
+    return outputs
+
+
+def _ignore(_stage: str) -> None:
+    """Stages of a shared fit are counted by the scheduler."""
+
+
+class _Background:
+    """A function on a thread of its own, awaited at the end."""
+
+    def __init__(self, function: Callable[[], None], finally_: Callable[[], None]) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._pool = ThreadPoolExecutor(1, "fit")
+
+        def run() -> None:
+            try:
+                function()
+            finally:
+                finally_()
+
+        self._future = self._pool.submit(run)
+
+    def __enter__(self) -> _Background:
+        return self
+
+    def result(self) -> None:
+        """Waits; raises what the function raised."""
+        self._future.result()
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False)
