@@ -262,7 +262,7 @@ def test_the_index_of_a_pandas_parquet_is_no_feature(tmp_path):
 _cells = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0\r"), min_size=1, max_size=8)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_what_is_written_as_csv_is_read_back(tmp_path, data):
     rows = data.draw(st.integers(1, 6))
