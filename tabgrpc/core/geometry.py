@@ -35,6 +35,8 @@ class Geometry:
     def __post_init__(self) -> None:
         if self.rows < 1 or self.groups < 1:
             raise ValueError(f"a table needs rows and features, not {self.rows} x {self.groups}")
+        if small := [name for name, value in asdict(self).items() if value < 1]:
+            raise ValueError(f"{', '.join(small)} must be at least 1")
         if self.block % self.quantum or self.blocks_per_chunk & (self.blocks_per_chunk - 1):
             raise ValueError(f"quantum {self.quantum} must divide block {self.block}; blocks per chunk must be a power of two")
 

@@ -31,10 +31,6 @@ import numpy as np
 Array = Any  # numpy.ndarray or torch.Tensor, float32 or float64
 
 LOG2E = 1.4426950408889634
-EMPTY_PEAK = -(2.0**100)
-"""The peak of a partial over no keys: finite, so that no difference of peaks is NaN, and below every real one."""
-
-
 class ReductionError(ValueError):
     """The partials given don't make up the whole tree, or none of them has a key."""
 
@@ -44,7 +40,7 @@ class Partial:
     """Attention over some of the keys, not yet divided.
 
     acc: (..., d) sum of softmax-weighted values, scaled by 2 ** -peak; sum: (...) sum of weights, same scale; peak: (...) integers held as
-    floats. All of one dtype, float32 (float64 in the float64 policy).
+    floats. All of one dtype, float32 (float64 in the float64 policy). No keys: sum 0 and ``empty_peak``.
     """
 
     acc: Array
@@ -63,7 +59,12 @@ class Partial:
 
 def namespace(array: Array) -> Any:
     """numpy or torch, whichever the array is of. Torch is looked up, never imported: whoever holds a tensor has imported it."""
-    return np if isinstance(array, np.ndarray) else sys.modules["torch"]
+    return np if isinstance(array, (np.ndarray, np.generic)) else sys.modules["torch"]
+
+
+def empty_peak(dtype: Any) -> float:
+    """The peak of a partial over no keys: the lowest finite number, so that no real peak is below it and it never makes a NaN."""
+    return -float(np.finfo(str(dtype).removeprefix("torch.")).max)
 
 
 def from_attention(out: Array, lse: Array) -> Partial:
@@ -79,7 +80,7 @@ def from_attention(out: Array, lse: Array) -> Partial:
     total = _exp2(log2 - peak)
     empty = lse == -np.inf
     if bool(empty.any()):
-        peak = xp.where(empty, xp.full_like(peak, EMPTY_PEAK), peak)
+        peak = xp.where(empty, xp.full_like(peak, empty_peak(peak.dtype)), peak)
         total = xp.where(empty, xp.zeros_like(total), total)
         out = xp.where(empty[..., None], xp.zeros_like(out), out)
     return Partial(out * total[..., None], total, peak)
@@ -122,7 +123,7 @@ def _exp2(array: Array) -> Array:
 
 
 def _cast(array: Array, dtype: Any) -> Array:
-    return array.astype(dtype, copy=False) if isinstance(array, np.ndarray) else array.to(dtype)
+    return array.astype(dtype, copy=False) if namespace(array) is np else array.to(dtype)
 
 
 # --- the tree ---------------------------------------------------------------------------------------------------------------------------
@@ -193,8 +194,10 @@ class Tree:
         self._waiting: dict[tuple[int, int], Partial] = {}
 
     def add(self, node: Node) -> None:
-        """Takes a subtree. Raises ReductionError if it is there already."""
+        """Takes a subtree. Raises ReductionError if it is there already or none of this tree's."""
         level, index, partial = node.level, node.index, node.partial
+        if level < 0 or not 0 <= index < -(-self.total >> level):
+            raise ReductionError(f"no subtree at level {level}, index {index} of a tree over {self.total} blocks")
         while (width := -(-self.total >> level)) > 1:
             if (sibling := index ^ 1) < width:
                 other = self._waiting.pop((level, sibling), None)

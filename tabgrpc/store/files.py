@@ -20,10 +20,14 @@ class StoredFile:
     size: int
     sha256: str
 
+    def __post_init__(self) -> None:
+        if not (isinstance(self.path, str) and isinstance(self.size, int) and isinstance(self.sha256, str)):
+            raise DamagedModel(f"{self.path!r} is not a file's path, size and SHA-256")
+
     def within(self, directory: Path) -> Path:
         """Where the file is. Raises DamagedModel for a path that leaves the directory, by name or by a link."""
         pure = PurePosixPath(self.path)
-        if pure.is_absolute() or ".." in pure.parts or not pure.parts:
+        if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\0" in self.path:
             raise DamagedModel(f"{self.path!r} is not a path within a model")
         path = directory.joinpath(*pure.parts)
         if path.is_symlink() or not path.resolve().is_relative_to(directory.resolve()):

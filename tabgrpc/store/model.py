@@ -22,6 +22,7 @@ from tabgrpc.store.files import DamagedModel, StoredFile, read, replace, write
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+_FOLDER = re.compile(r"v[0-9]+-[0-9a-f]{8}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -64,7 +65,7 @@ class Manifest:
         try:
             values: dict[str, Any] = json.loads(text)
             found = values.pop("format")
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise UnknownFormat(f"{where} is not a manifest of tabgrpc") from error
         if found != FORMAT:
             raise UnknownFormat(f"{where} has format {found!r}, this version of tabgrpc reads format {FORMAT}")
@@ -117,7 +118,7 @@ class ModelDirectory:
 
     def write_members(self, folder: str, arrays: Mapping[str, np.ndarray]) -> StoredFile:
         """Writes preprocessing and members."""
-        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
         return write(self.path, f"{folder}/members.safetensors", safetensors.numpy.save(contiguous))
 
     def read_members(self, file: StoredFile) -> dict[str, np.ndarray]:
@@ -130,8 +131,8 @@ class ModelDirectory:
     def commit(self, manifest: Manifest, keep: Sequence[str] = ()) -> None:
         """Makes a version the current one, then removes other versions' folders, all but those in ``keep``."""
         replace(self.path / MANIFEST, manifest.to_json().encode())
-        for other in self.path.glob("v*-*"):
-            if other.is_dir() and not other.is_symlink() and other.name not in (manifest.folder, *keep):
+        for other in self.path.iterdir():
+            if _FOLDER.fullmatch(other.name) and other.is_dir() and not other.is_symlink() and other.name not in (manifest.folder, *keep):
                 shutil.rmtree(other, ignore_errors=True)
 
     def discard(self, folder: str) -> None:

@@ -11,6 +11,7 @@ from tabgrpc.internal.v1.shards_pb2 import ArraySpec, Chunk, Commit, Frame, Mani
 
 CHUNK_BYTES = 1 << 20
 MAX_STREAM_BYTES = 1 << 40
+MAX_DIMENSIONS = 16
 _DTYPES = frozenset({"float16", "float32", "float64", "int32", "int64", "uint16", "uint8", "bool"})
 
 
@@ -20,7 +21,7 @@ class CodecError(ValueError):
 
 def frames(arrays: Mapping[str, np.ndarray]) -> Iterator[Frame]:
     """The frames of some arrays. The arrays must not change before the last frame was taken."""
-    flat = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    flat = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
     specs = [ArraySpec(name=name, dtype=array.dtype.name, shape=arrays[name].shape) for name, array in flat.items()]
     yield Frame(manifest=Manifest(arrays=specs))
     offset = 0
@@ -44,7 +45,10 @@ def arrays(stream: Iterable[Frame], limit: int = MAX_STREAM_BYTES) -> dict[str, 
     total = sum(sizes)
     if total > limit:
         raise CodecError(f"a stream announces {total} bytes, more than the limit of {limit}")
-    buffer = np.empty(total, np.uint8)
+    try:
+        buffer = np.empty(total, np.uint8)
+    except MemoryError as error:
+        raise CodecError(f"a stream announces {total} bytes, more than there is memory for") from error
     received = 0
     for frame in iterator:
         part = frame.WhichOneof("part")
@@ -75,8 +79,8 @@ def _shape(spec: ArraySpec) -> tuple[int, ...]:
         raise CodecError(f"array {spec.name!r} has a negative size")
     product = 1
     for size in spec.shape:
-        product *= size  # Python's integers: no overflow to slip through
-    if product > MAX_STREAM_BYTES:
+        product *= max(size, 1)  # Python's integers: no overflow to slip through, nor behind a size of 0
+    if product > MAX_STREAM_BYTES or len(spec.shape) > MAX_DIMENSIONS:
         raise CodecError(f"array {spec.name!r} is too large")
     return tuple(spec.shape)
 

@@ -13,6 +13,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 DOMAIN = "tabgrpc"
+_MESSAGE_BYTES, _DETAIL_BYTES = 1500, 200  # a message goes twice, once with three bytes for each that isn't plain
 logger = logging.getLogger("tabgrpc")
 
 
@@ -120,10 +121,17 @@ _CLASSES: tuple[type[ServiceError], ...] = (
 
 
 def to_status(error: ServiceError) -> status_pb2.Status:
-    """google.rpc.Status with ErrorInfo."""
+    """google.rpc.Status with ErrorInfo. Both travel as metadata, which gRPC caps at 8 KiB: long texts are cut."""
     info = any_pb2.Any()
-    info.Pack(error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.details))
-    return status_pb2.Status(code=error.code.value[0], message=str(error), details=[info])
+    details = {name: _cut(text, _DETAIL_BYTES) for name, text in error.details.items()}
+    info.Pack(error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=details))
+    return status_pb2.Status(code=error.code.value[0], message=_cut(str(error), _MESSAGE_BYTES), details=[info])
+
+
+def _cut(text: str, limit: int) -> str:
+    """The text, or its beginning and an ellipsis, of at most so many bytes."""
+    data = text.encode(errors="replace")
+    return text if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "…"
 
 
 def from_status(status: status_pb2.Status) -> ServiceError:
