@@ -232,6 +232,12 @@ class Network(nn.Module):
 
     def compile_blocks(self) -> None:
         """Compile each block's forward, sizes symbolic: one graph serves all shapes and all blocks of a kind."""
+        import torch._dynamo.config as dynamo
+        import torch.fx.experimental._config as symbols
+
+        symbols.use_duck_shape = False  # two sizes that happen to be equal once stay two sizes
+        dynamo.recompile_limit = 64
+        dynamo.suppress_errors = True  # a block that can't be compiled here runs as written
         for module in self.modules():
             if isinstance(module, Block):
                 module.compile(dynamic=True)

@@ -70,7 +70,7 @@ def distract(X: Tensor) -> Tensor:
     share = torch.rand(b, 1, 1, device=X.device) * fair(X, 0.5, b, 1, 1) * 0.8
     lost = torch.rand(b, 1, H, device=X.device) < share
     lost[:, :, :2] = False
-    copies = X[:, :, torch.randperm(H).to(X.device)]
+    copies = X[:, :, torch.rand(H, device=X.device).argsort()]
     noise = torch.randn_like(X)
     other = torch.where(torch.rand(b, 1, H, device=X.device) < 0.3, standard(copies) + 0.3 * noise, noise)
     return torch.where(lost, other, X)

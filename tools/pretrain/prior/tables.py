@@ -48,9 +48,9 @@ def draw(
         b = min(size, B - start)
         C = choose(range(2, 11), [9, 4, 3, 2, 1.5, 1, 1, 1, 2]) if classifier else 0
         X, y = raw(b, T, H, C, most, device)
-        X = X[:, :, torch.randperm(H).to(device)]
+        X = X[:, :, torch.rand(H, device=device).argsort()]
         parts.append((prepare(X, n, power=coin(0.5)), y))
-    order = torch.randperm(B).to(device)
+    order = torch.rand(B, device=device).argsort()
     X, y = (torch.cat([p[i] for p in parts])[order] for i in (0, 1))
     if classifier:
         return relabel(X, y, n)
