@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     # What a library or a local pool logs stays out of a user's sight unless asked for; `serve` sets up its own log.
     logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if debugging() else logging.CRITICAL + 1)
+    if not debugging():  # gRPC's core writes lines of its own to stderr, such as for a port in use
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     command = typer.main.get_command(app)

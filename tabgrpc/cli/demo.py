@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,15 @@ import typer
 
 from tabgrpc.cli import options
 from tabgrpc.cli.errors import Mistake, PoolFailure
-from tabgrpc.cli.progress import seconds_text
+from tabgrpc.cli.fit import named_checkpoint
+from tabgrpc.cli.progress import Reporter, seconds_text
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from tabgrpc.checkpoints.checkpoint import Checkpoint
+
+TRAIN, NEW = "train.csv", "new.csv"
 TARGET = "diagnosis"
 HELD_OUT = 143
 SEED = 0
@@ -57,11 +62,16 @@ def demo(
         )
         place.mkdir(parents=True, exist_ok=True)
         data = write_data(place)
-        print(
-            f"Data: breast cancer (scikit-learn's copy), {data.train} to fit and {data.test} to predict, in {place}\n"
-        )
-        runs = [through_cli(place, data, checkpoint, workers) for workers in (2, 1, 3)]
-        compare(place, data, runs[0])
+        reporter = Reporter()
+        checkpoint, source = named_checkpoint(checkpoint, "classification", reporter)
+        reporter.release()
+        print(f"Breast cancer data in {place}: {TRAIN} {data.train}, {NEW} {data.test}\n", flush=True)
+        first = through_cli(place, checkpoint, workers=2)
+        compare(place, data, first, source)
+        print("\nThe same with one worker and with three:\n")
+        with ThreadPoolExecutor(2) as side_by_side:
+            others = side_by_side.map(lambda workers: through_cli(place, checkpoint, workers, quiet=True), (1, 3))
+            runs = [first, *others]
         same = len({run.digest for run in runs}) == 1
         print("\nThe same bits, however many workers? SHA-256 of the prediction files:")
         for run in sorted(runs, key=lambda each: each.workers):
@@ -102,7 +112,7 @@ def write_data(place: Path) -> Data:
     labels = [str(bunch.target_names[code]) for code in bunch.target]
     names = [str(name) for name in bunch.feature_names]
     held, rest = order[:HELD_OUT], order[HELD_OUT:]
-    fit, predict = place / "train.csv", place / "new.csv"
+    fit, predict = place / TRAIN, place / NEW
     with fit.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow([*names, TARGET])
@@ -116,51 +126,33 @@ def write_data(place: Path) -> Data:
     )
 
 
-def through_cli(place: Path, data: Data, checkpoint: str, workers: int) -> Run:
+def through_cli(place: Path, checkpoint: str, workers: int, *, quiet: bool = False) -> Run:
     """`tabgrpc fit` and `tabgrpc predict` in processes of their own, shown as typed."""
-    model, answers = place / f"model-{workers}", place / f"predictions-{workers}.csv"
-    few = ["--workers", str(workers)]
-    told = command(
-        "fit",
-        data.fit,
-        "--target",
-        TARGET,
-        "-o",
-        model,
-        *few,
-        "--checkpoint",
-        checkpoint,
-        "--n-estimators",
-        MEMBERS,
-        "--json",
-    )
-    command("predict", model, data.predict, "-o", answers, "--proba", *few)
-    digest = hashlib.sha256(answers.read_bytes()).hexdigest()
-    return Run(workers, str(json.loads(told)["checkpoint"]), answers, digest)
+    model, answers = f"model-{workers}", f"predictions-{workers}.csv"
+    more = ["--workers", workers, *(["--quiet"] if quiet else [])]
+    asked = ["--target", TARGET, "--checkpoint", checkpoint, "--n-estimators", MEMBERS]
+    told = command(place, "fit", TRAIN, *asked, "-o", model, "--json", *more)
+    command(place, "predict", model, NEW, "-o", answers, "--proba", *more)
+    digest = hashlib.sha256((place / answers).read_bytes()).hexdigest()
+    return Run(workers, str(json.loads(told)["checkpoint"]), place / answers, digest)
 
 
-def command(*words: object) -> str:
-    """Runs `tabgrpc WORDS` and returns its stdout; its stderr is ours. Raises Mistake or PoolFailure as it ended."""
+def command(place: Path, *words: object) -> str:
+    """Runs `tabgrpc WORDS` in the folder and returns its stdout; its stderr is ours. Raises as it ended."""
     arguments = [str(word) for word in words]
     print(f"$ tabgrpc {shlex.join(arguments)}", flush=True)
+    line = [sys.executable, "-m", "tabgrpc", *arguments]
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "tabgrpc", *arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )
+        done = subprocess.run(line, cwd=place, stdout=subprocess.PIPE, text=True, timeout=LIMIT_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise PoolFailure(f"tabgrpc {arguments[0]} took longer than {seconds_text(LIMIT_SECONDS)}") from None
     if done.returncode:
         failure = Mistake if done.returncode == 2 else PoolFailure
         raise failure(f"tabgrpc {arguments[0]} ended with exit code {done.returncode}")
-    print(flush=True)
     return done.stdout
 
 
-def compare(place: Path, data: Data, run: Run) -> None:
+def compare(place: Path, data: Data, run: Run, source: Checkpoint) -> None:
     """Prints the accuracy of tabgrpc and of its two peers on the held-out rows."""
     import numpy as np
     import pandas as pd
@@ -170,10 +162,10 @@ def compare(place: Path, data: Data, run: Run) -> None:
     ours = answers[[name for name in answers.columns if name.startswith("proba_")]].to_numpy()
     train, new = pd.read_csv(data.fit), pd.read_csv(data.predict)
     features, labels = train.drop(columns=TARGET), train[TARGET].to_numpy()
-    upstream_labels, upstream = upstream_answers(place, run.checkpoint, features, labels, new)
+    upstream_labels, upstream = upstream_answers(place, source, features, labels, new)
     baseline = logistic_regression(features, labels, new)
     difference = np.abs(ours - upstream).max()
-    print(f"Checkpoint: {run.checkpoint}. Accuracy on the {len(truth)} held-out rows:")
+    print(f"\nCheckpoint: {run.checkpoint}. Accuracy on the {len(truth)} held-out rows:")
     print(f"  tabgrpc, 2 workers   {accuracy(answers['prediction'].to_numpy(), truth)}")
     print(
         f"  TabICL, one process  {accuracy(upstream_labels, truth)}   the same checkpoint, members and seed;", end=" "
@@ -187,17 +179,15 @@ def accuracy(labels: Any, truth: Any) -> str:
 
 
 def upstream_answers(
-    place: Path, checkpoint: str, features: Any, labels: Any, new: Any
+    place: Path, source: Checkpoint, features: Any, labels: Any, new: Any
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Labels and probabilities by tabicl's own estimator, in this process, on the CPU."""
     import torch
     from tabicl import TabICLClassifier
 
     from tabgrpc.checkpoints.convert import convert
-    from tabgrpc.checkpoints.resolve import resolve
 
     torch.set_num_threads(1)
-    source, _ = resolve(checkpoint.split()[0], "classification")
     path = convert(source, place / "upstream.ckpt")
     peer = TabICLClassifier(
         model_path=path, n_estimators=MEMBERS, random_state=SEED, device="cpu", allow_auto_download=False

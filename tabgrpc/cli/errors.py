@@ -58,9 +58,11 @@ USAGE = _usage_error()
 
 
 def _usage(error: Exception) -> str:
-    """`Missing option '--target' (see tabgrpc fit --help)`."""
+    """`Missing option '--target' (see tabgrpc fit --help)`; empty where the help itself was shown."""
     context = getattr(error, "ctx", None)
     message = error.format_message() if hasattr(error, "format_message") else str(error)
+    if not message:
+        return ""
     return f"{message.rstrip('.')} (see {context.command_path if context else 'tabgrpc'} --help)"
 
 

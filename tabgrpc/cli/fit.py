@@ -13,12 +13,14 @@ import typer
 
 from tabgrpc.cli import options
 from tabgrpc.cli.errors import Mistake
-from tabgrpc.cli.pools import ModelPlace, PoolChoice, client_of, model_place
+from tabgrpc.cli.pools import ModelPlace, PoolChoice, check_free, client_of, model_place
 from tabgrpc.cli.progress import Reporter, bytes_text, seconds_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tabgrpc.checkpoints.checkpoint import Checkpoint
+    from tabgrpc.client import Client
     from tabgrpc.data import Schema
     from tabgrpc.v1 import models_pb2
 
@@ -70,40 +72,23 @@ def fit(
     if output is None and not dry_run:
         raise Mistake("say where the model goes with -o MODEL")
     place = model_place(output, pool) if output is not None else ModelPlace("unnamed", None)
+    check_free(place)
     choice = PoolChoice(pool, workers, device.value, threads, timeout)
     wanted = Wanted(table, target, task.value, tuple(drop or ()), checkpoint, n_estimators, random_state, dtype.value)
     began = time.monotonic()
     with reporter.listening():
         rows, schema = read_training(wanted, encoding, delimiter, decimal.value)
         if pool is None:
-            wanted = with_checkpoint(wanted, schema.task, reporter)
+            name, _ = named_checkpoint(wanted.checkpoint, schema.task, reporter)
+            wanted = dataclasses.replace(wanted, checkpoint=name)
         with client_of(choice, place.store, reporter) as client:
-            name = client.upload(rows)
+            sent = client.upload(rows)
             del rows
-            plan = client.plan(name, wanted.options())
-            for text in plan.warnings:
-                reporter.warn(text)
-            told = summary(wanted, schema, plan)
-            for line in lines_of(told):
-                reporter.line(line)
-            reporter.release()
+            plan = client.plan(sent, wanted.options())
+            told = announce(wanted, schema, plan, reporter)
             if not dry_run:
-                with reporter.bar(plan.rows) as bar:
-                    model = client.fit(
-                        place.name, name, wanted.options(), progress=lambda at: bar.stage(at.stage, at.done, at.total)
-                    )
-                for text in model.warnings:
-                    reporter.warn(text)
-                seconds = time.monotonic() - began
-                size, took = bytes_text(model.context_bytes), seconds_text(seconds)
-                reporter.line(f"model       {output}: {size} of context, {took} in all")
-                told |= {
-                    "model": output,
-                    "name": model.name,
-                    "context_bytes": model.context_bytes,
-                    "policy": model.policy,
-                    "seconds": round(seconds, 3),
-                }
+                model = fit_with_bar(client, place.name, sent, wanted.options(), plan.rows, reporter)
+                told |= announce_model(output, model, time.monotonic() - began, reporter)
     if as_json:
         print(json.dumps({**told, "dry_run": dry_run, "warnings": reporter.warnings}, ensure_ascii=False))
 
@@ -150,16 +135,49 @@ def read_training(wanted: Wanted, encoding: str, delimiter: str | None, decimal:
     return rows, schema
 
 
-def with_checkpoint(wanted: Wanted, task: str, reporter: Reporter) -> Wanted:
-    """With the name or absolute path of what a local pool shall load; a mistake is found before a worker is started."""
+def named_checkpoint(wanted: str, task: str, reporter: Reporter) -> tuple[str, Checkpoint]:
+    """What to ask a local pool for, a name or an absolute path; a mistake is found before a worker is started."""
     from tabgrpc.checkpoints.resolve import resolve
 
-    found, warning = resolve(wanted.checkpoint, task)
+    found, warning = resolve(wanted, task)
     if warning is not None:
         reporter.warn(warning)
-    if found.name in ("mini", "tabicl-v2") and wanted.checkpoint in ("", "auto", "mini", "tabicl-v2"):
-        return dataclasses.replace(wanted, checkpoint=found.name)
-    return dataclasses.replace(wanted, checkpoint=str(Path(wanted.checkpoint).absolute()))
+    named = wanted in ("", "auto", "mini", "tabicl-v2")
+    return found.name if named else str(Path(wanted).absolute()), found
+
+
+def announce(wanted: Wanted, schema: Schema, plan: models_pb2.PlanModelResponse, reporter: Reporter) -> dict[str, Any]:
+    """Tells what the fit is and what it will cost, with all warnings so far, and returns it as --json prints it."""
+    told = summary(wanted, schema, plan)
+    for line in lines_of(told):
+        reporter.line(line)
+    for text in plan.warnings:
+        reporter.warn(text)
+    reporter.release()
+    return told
+
+
+def fit_with_bar(
+    client: Client, name: str, table: str, wanted: models_pb2.FitOptions, rows: int, reporter: Reporter
+) -> models_pb2.Model:
+    """Fits the table that the pool has, with a bar."""
+    with reporter.bar(rows) as bar:
+        return client.fit(name, table, wanted, progress=lambda at: bar.stage(at.stage, at.done, at.total))
+
+
+def announce_model(output: str | None, model: models_pb2.Model, seconds: float, reporter: Reporter) -> dict[str, Any]:
+    """Tells that the model is there, and returns what --json prints of it."""
+    for text in model.warnings:
+        reporter.warn(text)
+    size, took = bytes_text(model.context_bytes), seconds_text(seconds)
+    reporter.line(f"model       {output}: {size} of context, {took} in all")
+    return {
+        "model": output,
+        "name": model.name,
+        "context_bytes": model.context_bytes,
+        "policy": model.policy,
+        "seconds": round(seconds, 3),
+    }
 
 
 def summary(wanted: Wanted, schema: Schema, plan: models_pb2.PlanModelResponse) -> dict[str, Any]:
@@ -186,6 +204,8 @@ def summary(wanted: Wanted, schema: Schema, plan: models_pb2.PlanModelResponse) 
 
 def lines_of(told: dict[str, Any]) -> list[str]:
     """The summary for people."""
+    from tabgrpc.data.errors import counted
+
     classes = [f"{label} {count}" for label, count in told["classes"].items()]
     more = f" and {len(classes) - SHOWN_CLASSES} more" if len(classes) > SHOWN_CLASSES else ""
     kind = f"{len(classes)} classes: {', '.join(classes[:SHOWN_CLASSES])}{more}" if classes else told["task"]
@@ -194,8 +214,8 @@ def lines_of(told: dict[str, Any]) -> list[str]:
         f"table       {told['table']}: {told['rows']:,} rows, {told['features']:,} features{encoded}",
         f"target      {told['target']}: {kind}",
         f"checkpoint  {told['checkpoint']}",
-        f"ensemble    {told['members']} members on {told['workers']} workers, divided by {told['placement']}"
-        + (f": {told['why']}" if told["why"] else ""),
+        f"ensemble    {counted(told['members'], 'member')} on {counted(told['workers'], 'worker')}, divided by "
+        + (told["why"] or told["placement"]),
         f"cost        {bytes_text(told['resident_bytes'])} a worker for good in {told['tier']}, "
         f"{bytes_text(told['peak_bytes'])} at the peak, about {seconds_text(told['estimated_seconds'])}",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from tabgrpc.cli.errors import TERMINATED, Mistake
+from tabgrpc.cli.errors import TERMINATED, Mistake, PoolFailure
 from tabgrpc.cli.progress import Reporter
 
 if TYPE_CHECKING:
@@ -54,6 +55,19 @@ def model_place(text: str, pool: str | None) -> ModelPlace:
     return ModelPlace(name, store)
 
 
+def check_free(place: ModelPlace) -> None:
+    """Raises Mistake if something is there that is neither an empty folder nor a model, which gets a new version."""
+    from tabgrpc.store.model import MANIFEST
+
+    if place.store is None:
+        return
+    folder = place.store / place.name
+    if folder.exists() and not folder.is_dir():
+        raise Mistake(f"{folder}: is a file, a model is a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+        raise Mistake(f"{folder}: is a folder with other things in it, not a model")
+
+
 @contextmanager
 def client_of(choice: PoolChoice, store: Path | None, reporter: Reporter) -> Iterator[Client]:
     """A client of the pool, and the pool itself if it is a local one, closed at the end of the block.
@@ -61,18 +75,43 @@ def client_of(choice: PoolChoice, store: Path | None, reporter: Reporter) -> Ite
     SIGTERM ends the block as an exception would, so that temporary files go and workers are stopped in order.
     """
     from tabgrpc.client import Client, LocalPool
+    from tabgrpc.wire.errors import Unavailable
 
     with _terminable():
         if choice.address is not None:
-            client = Client(choice.address, timeout=choice.timeout)
             try:
-                yield client
-            finally:
-                client.close()
+                with Client(choice.address, timeout=choice.timeout) as client:
+                    yield client
+            except Unavailable as error:
+                raise PoolFailure(f"pool {choice.address}: {error}") from error
             return
-        reporter.line("pool        starting local workers")
-        with LocalPool(choice.workers, device=choice.device, store=store, threads=choice.threads) as pool:
-            yield pool.client
+        with _forwarding(reporter):
+            with reporter.waiting("starting local workers"):
+                pool = LocalPool(choice.workers, device=choice.device, store=store, threads=choice.threads)
+            with pool:
+                yield pool.client
+
+
+class _Forwarder(logging.Handler):
+    """A local pool's warnings, such as "bits differ from where it was fitted", as a command's own."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__(logging.WARNING)
+        self._reporter = reporter
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno == logging.WARNING:  # an error reaches the command as an exception
+            self._reporter.warn(record.getMessage())
+
+
+@contextmanager
+def _forwarding(reporter: Reporter) -> Iterator[None]:
+    logger, handler = logging.getLogger("tabgrpc"), _Forwarder(reporter)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 @contextmanager

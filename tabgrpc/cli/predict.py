@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tabgrpc.data import Schema
     from tabgrpc.v1 import models_pb2
 
-REQUEST_BYTES = 1 << 20
-BATCH_ROWS = 4096
+TABLE_BYTES = 16 << 20
+BATCH_ROWS = 65_536
 
 
 def predict(
@@ -86,14 +86,14 @@ def predict(
     with reporter.listening():
         if pool is None:  # what can be wrong with the table is found before any worker is started
             schema = stored_schema(place)
-            batches = opened(asked, schema)
+            batches = opened(asked, schema, reporter)
             with client_of(choice, place.store, reporter) as client:
                 client.load(place.name, strict_bits=strict_bits)
                 rows = answer(client, place.name, asked, schema, batches, reporter)
         else:
             with client_of(choice, None, reporter) as client:
-                schema = schema_of_pool(client.model(place.name))
-                rows = answer(client, place.name, asked, schema, opened(asked, schema), reporter)
+                schema = schema_of_pool(pool_model(client, place.name))
+                rows = answer(client, place.name, asked, schema, opened(asked, schema, reporter), reporter)
     reporter.line(f"predicted   {rows:,} rows of {table} to {'standard output' if output == '-' else output}")
 
 
@@ -154,17 +154,28 @@ def stored_schema(place: ModelPlace) -> Schema:
     return Schema.from_json(ModelDirectory(folder).manifest().schema)
 
 
+def pool_model(client: Client, name: str) -> models_pb2.Model:
+    """The pool's model, loaded from its store if it isn't served yet."""
+    from tabgrpc.wire.errors import NotFound
+
+    try:
+        return client.model(name)
+    except NotFound:
+        return client.load(name)
+
+
 def schema_of_pool(model: models_pb2.Model) -> Schema:
-    """What is known of the schema of a pool's model: its features by name, their cells to be sent as they are."""
+    """What is known of the schema of a pool's model. A feature of unknown kind is sent as the text that it is."""
     from tabgrpc.data import Column, Schema
     from tabgrpc.v1 import models_pb2
 
     regression = model.task == models_pb2.TASK_REGRESSION
-    columns = tuple(Column(name, "categorical") for name in model.features)
+    kinds = list(getattr(model, "feature_kinds", ())) or ["categorical"] * len(model.features)
+    columns = tuple(Column(name, kind) for name, kind in zip(model.features, kinds, strict=True))
     return Schema(columns, None, "regression" if regression else "classification", tuple(model.classes))
 
 
-def opened(asked: Asked, schema: Schema) -> Iterator[pa.RecordBatch]:
+def opened(asked: Asked, schema: Schema, reporter: Reporter) -> Iterator[pa.RecordBatch]:
     """TABLE's batches; the first one is read here. Raises UserError and Mistake for whatever doesn't fit the model."""
     from tabgrpc.data import UserError, iter_batches
     from tabgrpc.data.errors import counted, listed, unknown_column
@@ -191,6 +202,10 @@ def opened(asked: Asked, schema: Schema) -> Iterator[pa.RecordBatch]:
     for name in asked.keep:
         if name not in names:
             raise unknown_column(name, names, what="column to keep", where=asked.table)
+    known = {*schema.feature_names, *schema.dropped, *asked.keep, schema.target}
+    extra = [name for name in names if name not in known]
+    if extra and schema.target is not None:  # a pool's model doesn't tell its target, which is no surprise in a table
+        reporter.warn(f"{asked.table}: columns that the model doesn't know are ignored: {listed(extra)}")
     return chain([first], batches)
 
 
@@ -205,12 +220,17 @@ def answer(
 
     reporter.release()
     kept: deque[pa.Table] = deque()
+    misread: list[Exception] = []  # the stream may be fed from another thread, where an exception would be lost
 
     def requests() -> Iterator[pa.Table]:
-        for batch in batches:
-            for piece in pieces(pa.Table.from_batches([batch])):
-                kept.append(piece.select(asked.keep))
-                yield piece.select(schema.feature_names)
+        try:
+            for batch in batches:
+                for piece in pieces(pa.Table.from_batches([batch])):
+                    kept.append(piece.select(asked.keep))
+                    yield piece.select(schema.feature_names)
+        except Exception as error:
+            misread.append(error)
+            raise
 
     rows = 0
     with reporter.bar(None) as bar, TableWriter(asked.output) as writer:
@@ -219,14 +239,18 @@ def answer(
                 writer.write(joined(kept.popleft(), answered, asked))
                 rows += answered.num_rows
                 bar.rows("predict", rows)
-        except InvalidArgument as error:
-            raise Mistake(f"{asked.table}: {error}") from error
+        except Exception as error:
+            if misread:
+                raise misread[0] from None
+            if isinstance(error, InvalidArgument):
+                raise Mistake(f"{asked.table}: {error}") from error
+            raise
     return rows
 
 
 def pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """The table in slices of about REQUEST_BYTES, so that no message grows with the number of columns."""
-    count = max(1, min(table.num_rows, -(-table.nbytes // REQUEST_BYTES)))
+    """The table in slices of about TABLE_BYTES, so that no message grows with the number of columns."""
+    count = max(1, min(table.num_rows, -(-table.nbytes // TABLE_BYTES)))
     step = -(-table.num_rows // count)
     for start in range(0, table.num_rows, step):
         yield table.slice(start, step)

@@ -86,6 +86,18 @@ class Reporter:
             yield
 
     @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """A sign of life while the block runs, where stderr is a terminal."""
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        if self.quiet or not console.is_terminal:
+            yield
+            return
+        with console.status(what):
+            yield
+
+    @contextmanager
     def bar(self, rows: int | None) -> Iterator[Bar]:
         """A bar while the block runs; nothing is drawn where stderr is no terminal.
 

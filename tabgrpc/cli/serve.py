@@ -45,6 +45,6 @@ def serve(
         format="%(asctime)s %(levelname)s %(message)s",
         force=True,
     )
-    from tabgrpc.scheduler import server
+    from tabgrpc.scheduler.server import serve as run_scheduler
 
-    raise typer.Exit(server.serve(bind, workers, attach or [], store, device.value, threads))
+    raise typer.Exit(run_scheduler(bind, workers, attach or [], store, device.value, threads))
