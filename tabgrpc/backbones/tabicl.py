@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from tabicl._model.layers import MultiheadAttentionBlock
-from tabicl._model.tabicl import TabICL
 from torch import Tensor
 
+from tabgrpc.backbones.network import MultiheadAttentionBlock, TabICL
 from tabgrpc.backbones.protocol import InducingKV
 from tabgrpc.backbones.shapes import shape_of
 
@@ -42,10 +41,8 @@ class TabICLBackbone:
                 raise UnsupportedCheckpoint(f"checkpoint has {name}={found!r}, only {wanted!r} is supported (TabICL v2)")
         if config.get("col_feature_group", "same") not in (True, "same"):
             raise UnsupportedCheckpoint("checkpoint groups features by padding or not at all, only 'same' is supported (TabICL v2)")
-        with torch.device("meta"):
-            net = TabICL(**config)
+        net = TabICL(**config)
         net.load_state_dict(dict(state), strict=True, assign=True)
-        _materialise_buffers(net)
         self._net = net.to(device=device, dtype=dtype).eval().requires_grad_(False)
         self.dtype = dtype
         self.device = torch.device(device)
@@ -63,7 +60,10 @@ class TabICLBackbone:
         column = self._net.col_embedder
         first = torch.arange(groups.start, groups.stop)
         index = torch.stack([(first + 2**i) % x.shape[1] for i in range(column.feature_group_size)], dim=-1)
-        cells = F.linear(x[:, index].transpose(0, 1), column.in_linear.weight, column.in_linear.bias)
+        features = x[:, index].transpose(0, 1)
+        cells = F.linear(features, column.in_linear.weight, column.in_linear.bias)
+        skip = column.in_linear.skip_value  # as upstream: also where a clipped value happens to be the mark
+        cells = torch.where((features == skip).all(-1, keepdim=True), skip, cells)
         return cells if y is None else cells + self._target(column.y_encoder, y)
 
     def _target(self, encoder: torch.nn.Linear, y: Tensor) -> Tensor:
@@ -149,11 +149,3 @@ def _end(layer: MultiheadAttentionBlock, x: Tensor, attended: Tensor) -> Tensor:
     out = layer.attn.out_proj
     x = x + F.linear(attended.transpose(-3, -2).flatten(-2), out.weight, out.bias)
     return x + layer.linear2(F.gelu(layer.linear1(layer.norm2(x))))
-
-
-def _materialise_buffers(net: torch.nn.Module) -> None:
-    """Buffers that aren't in the state dict were made on the meta device; the rotary embedding's are caches and dummies."""
-    for module in net.modules():
-        for name, buffer in module._buffers.items():
-            if buffer is not None and buffer.is_meta:
-                module._buffers[name] = torch.zeros(buffer.shape, dtype=buffer.dtype)

@@ -89,48 +89,51 @@ class Scope:
 
 def unary(method: Callable[..., Any], request: Any, scope: Scope, most: float = _DAY) -> Any:
     """A call without arrays. ``most``: seconds that it may take at the most."""
-    call = method.future(request, timeout=min(scope.remaining(), most))  # type: ignore[attr-defined]
-    scope.watch(call)
-    try:
+    with _translated():
+        call = method.future(request, timeout=min(scope.remaining(), most))  # type: ignore[attr-defined]
+        scope.watch(call)
         return call.result()
-    except grpc.RpcError as error:
-        raise from_rpc_error(error) from None
-    except grpc.FutureCancelledError:
-        raise Cancelled("given up by the caller") from None
 
 
 def stream(method: Callable[..., Any], request: Any, scope: Scope) -> Iterator[Any]:
     """A call that answers with a stream of messages without arrays."""
-    call = method(request, timeout=scope.remaining())
-    scope.watch(call)
-    try:
+    with _translated():
+        call = method(request, timeout=scope.remaining())
+        scope.watch(call)
         yield from call
-    except grpc.RpcError as error:
-        raise from_rpc_error(error) from None
 
 
 def exchange(method: Callable[..., Any], first: Any, sent: Mapping[str, np.ndarray], scope: Scope) -> dict[str, np.ndarray]:
-    """A call with arrays both ways. first: the header message; a frame is added to copies of its type."""
-    call = method(_requests(first, sent), timeout=scope.remaining())
-    scope.watch(call)
-    try:
+    """A call with arrays both ways. first: the header message; frames follow in messages of its type."""
+    with _translated():
+        call = method(_requests(first, sent), timeout=scope.remaining())
+        scope.watch(call)
         return arrays(response.frame for response in call)
-    except grpc.RpcError as error:
-        raise from_rpc_error(error) from None
-    except CodecError as error:
-        raise Unavailable(f"an answer came damaged: {error}") from error
 
 
 def upload(method: Callable[..., Any], first: Any, sent: Mapping[str, np.ndarray], scope: Scope) -> Any:
     """A call with arrays one way."""
-    call = method.future(_requests(first, sent), timeout=scope.remaining())  # type: ignore[attr-defined]
-    scope.watch(call)
-    try:
+    with _translated():
+        call = method.future(_requests(first, sent), timeout=scope.remaining())  # type: ignore[attr-defined]
+        scope.watch(call)
         return call.result()
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """gRPC's errors as ours."""
+    try:
+        yield
     except grpc.RpcError as error:
         raise from_rpc_error(error) from None
     except grpc.FutureCancelledError:
         raise Cancelled("given up by the caller") from None
+    except CodecError as error:
+        raise Unavailable(f"an answer came damaged: {error}") from error
+    except ValueError as error:
+        if "hannel" in str(error):  # grpcio's way to say that the worker's channel was closed, since the worker is lost
+            raise Unavailable("the worker is lost") from None
+        raise
 
 
 def _requests(first: Any, sent: Mapping[str, np.ndarray]) -> Iterator[Any]:

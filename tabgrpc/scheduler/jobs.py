@@ -18,7 +18,7 @@ from tabgrpc.checkpoints.resolve import resolve
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.plan import BackboneShape, Plan, PlanError, Workers, plan
 from tabgrpc.core.policy import NumericPolicy
-from tabgrpc.data import DataWarning, Schema, UserError, check_trainable
+from tabgrpc.data import DataWarning, Schema, UserError
 from tabgrpc.data.fitting import fit_members
 from tabgrpc.data.members import Members
 from tabgrpc.scheduler import placing
@@ -67,7 +67,6 @@ def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool) -> Prepar
         warnings.simplefilter("always")
         try:
             schema = Schema.fit(table, options.target, _TASK_NAMES.get(options.task, "auto"), tuple(options.drop))
-            check_trainable(schema)
             x, y = schema.encode(table), schema.encode_target(table)
             checkpoint, note = resolve(options.checkpoint or "auto", schema.task)
             classification = schema.task == "classification"

@@ -38,11 +38,18 @@ def units(model: ModelShards, shard: Shard) -> int:
     return sum(len(run) for run in shard.runs) * (shape.column_blocks + shape.icl_layers)
 
 
+def _has_rows(shard: Shard) -> None:
+    """A late repetition of a stage must not touch a shard that is fitted or was read from files."""
+    if not shard.data:
+        raise NotReady(f"member {shard.member} has no rows to fit: it is fitted already")
+
+
 # --- column stage ---
 
 
 def column(model: ModelShards, shard: Shard, device: Device, block: int, progress: Progress) -> Task[list[Node]]:
     """Inducing attention of a column block over the owned rows: partials (G, H, I[, d]), folded as far as the runs allow."""
+    _has_rows(shard)
     backbone, geometry = model.backbone, model.geometry
     q = backbone.inducing_queries(block, geometry.rows)
     tree = Tree(geometry.blocks)
@@ -64,6 +71,7 @@ def column(model: ModelShards, shard: Shard, device: Device, block: int, progres
 
 def column_end(model: ModelShards, shard: Shard, block: int, root: Partial) -> None:
     """Ends a column block: its inducing K/V from the partial over all rows."""
+    _has_rows(shard)
     if len(shard.inducing) < block:
         raise NotReady(f"column block {block} of member {shard.member} ends before block {block - 1}")
     inducing = model.backbone.column_end(block, root.divide().to(model.backbone.dtype))
@@ -105,6 +113,7 @@ def _key(at: int, groups: range) -> int:
 
 def rows(model: ModelShards, shard: Shard, device: Device, progress: Progress) -> Task[None]:
     """Row vectors with targets added, then K/V of ICL layer 0."""
+    _has_rows(shard)
     backbone, geometry = model.backbone, model.geometry
     level = backbone.shape.column_blocks
 
@@ -146,8 +155,10 @@ def icl(
 
     foreign: the other owners' K/V of this layer. After the last but one layer the rows' vectors are let go: the last needs K/V only.
     """
-    if layer == shard.layer - 1 and len(shard.kv) == layer + 2:
-        return  # asked again
+    if layer == shard.layer - 1 and len(shard.kv) >= layer + 1:  # asked again; the first time may have ended before the K/V
+        if len(shard.kv) == layer + 1:
+            yield from _next_kv(model, shard, device, layer, progress)
+        return
     if layer != shard.layer or len(shard.kv) != layer + 1:
         raise NotReady(f"member {shard.member} is at ICL layer {shard.layer}, not {layer}")
     backbone, geometry = model.backbone, model.geometry
@@ -174,8 +185,13 @@ def icl(
     for data, out in zip(shard.data, after, strict=True):
         data.hidden = out
     shard.layer = layer + 1
+    yield from _next_kv(model, shard, device, layer, progress)
+
+
+def _next_kv(model: ModelShards, shard: Shard, device: Device, layer: int, progress: Progress) -> Task[None]:
+    """The end of ICL layer ``layer``: K/V of the next one, the last that needs the rows' vectors."""
     yield from _kv(model, shard, device, layer + 1)
-    if layer + 2 == backbone.shape.icl_layers:
+    if layer + 2 == model.backbone.shape.icl_layers:
         shard.data = []
         progress("done")
 
