@@ -13,7 +13,7 @@ demo: $(STAMP)
 	$(BIN)/python -m tabgrpc demo
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow"
 
 lint: $(STAMP)
 	$(BIN)/python -m ruff check .

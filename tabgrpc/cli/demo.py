@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,8 @@ import typer
 
 from tabgrpc.cli import options
 from tabgrpc.cli.errors import Mistake, PoolFailure
-from tabgrpc.cli.fit import named_checkpoint
+from tabgrpc.cli.fit import Wanted, named_checkpoint, read_training
+from tabgrpc.cli.predict import Asked, answer, opened
 from tabgrpc.cli.progress import Reporter, seconds_text
 
 if TYPE_CHECKING:
@@ -68,10 +68,8 @@ def demo(
         print(f"Breast cancer data in {place}: {TRAIN} {data.train}, {NEW} {data.test}\n", flush=True)
         first = through_cli(place, checkpoint, workers=2)
         compare(place, data, first, source)
-        print("\nThe same with one worker and with three:\n")
-        with ThreadPoolExecutor(2) as side_by_side:
-            others = side_by_side.map(lambda workers: through_cli(place, checkpoint, workers, quiet=True), (1, 3))
-            runs = [first, *others]
+        print("\nThe same fit and predict with one worker, then with three, from Python ...", flush=True)
+        runs = [first, *(through_python(place, data, checkpoint, workers) for workers in (1, 3))]
         same = len({run.digest for run in runs}) == 1
         print("\nThe same bits, however many workers? SHA-256 of the prediction files:")
         for run in sorted(runs, key=lambda each: each.workers):
@@ -94,12 +92,16 @@ class Data:
 
 @dataclass(frozen=True)
 class Run:
-    """One fit and predict with the command line."""
+    """One fit and predict."""
 
     workers: int
     checkpoint: str
     predictions: Path
-    digest: str
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file of predictions."""
+        return hashlib.sha256(self.predictions.read_bytes()).hexdigest()
 
 
 def write_data(place: Path) -> Data:
@@ -126,15 +128,27 @@ def write_data(place: Path) -> Data:
     )
 
 
-def through_cli(place: Path, checkpoint: str, workers: int, *, quiet: bool = False) -> Run:
+def through_cli(place: Path, checkpoint: str, workers: int) -> Run:
     """`tabgrpc fit` and `tabgrpc predict` in processes of their own, shown as typed."""
-    model, answers = f"model-{workers}", f"predictions-{workers}.csv"
-    more = ["--workers", workers, *(["--quiet"] if quiet else [])]
+    model, answers, few = "model", f"predictions-{workers}.csv", ["--workers", workers]
     asked = ["--target", TARGET, "--checkpoint", checkpoint, "--n-estimators", MEMBERS]
-    told = command(place, "fit", TRAIN, *asked, "-o", model, "--json", *more)
-    command(place, "predict", model, NEW, "-o", answers, "--proba", *more)
-    digest = hashlib.sha256((place / answers).read_bytes()).hexdigest()
-    return Run(workers, str(json.loads(told)["checkpoint"]), place / answers, digest)
+    told = command(place, "fit", TRAIN, *asked, "-o", model, "--json", *few)
+    command(place, "predict", model, NEW, "-o", answers, "--proba", *few)
+    return Run(workers, str(json.loads(told)["checkpoint"]), place / answers)
+
+
+def through_python(place: Path, data: Data, checkpoint: str, workers: int) -> Run:
+    """The same fit and predict with a pool of this process's own, which saves the start of two processes."""
+    from tabgrpc.client import LocalPool
+
+    asked = Asked("model", str(data.predict), str(place / f"predictions-{workers}.csv"), proba=True)
+    wanted = Wanted(str(data.fit), TARGET, checkpoint=checkpoint, n_estimators=MEMBERS, random_state=SEED)
+    quiet = Reporter(quiet=True)
+    with quiet.listening(), LocalPool(workers, device="cpu", store=place / f"store-{workers}") as pool:
+        rows, schema = read_training(wanted)
+        model = pool.client.fit("model", pool.client.upload(rows), wanted.options())
+        answer(pool.client, "model", asked, schema, opened(asked, schema, quiet), quiet)
+    return Run(workers, model.checkpoint, Path(asked.output))
 
 
 def command(place: Path, *words: object) -> str:

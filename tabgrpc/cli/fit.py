@@ -74,10 +74,22 @@ def fit(
     place = model_place(output, pool) if output is not None else ModelPlace("unnamed", None)
     check_free(place)
     choice = PoolChoice(pool, workers, device.value, threads, timeout)
-    wanted = Wanted(table, target, task.value, tuple(drop or ()), checkpoint, n_estimators, random_state, dtype.value)
+    wanted = Wanted(
+        table,
+        target,
+        task.value,
+        tuple(drop or ()),
+        checkpoint,
+        n_estimators,
+        random_state,
+        dtype.value,
+        encoding,
+        delimiter,
+        decimal.value,
+    )
     began = time.monotonic()
     with reporter.listening():
-        rows, schema = read_training(wanted, encoding, delimiter, decimal.value)
+        rows, schema = read_training(wanted)
         if pool is None:
             name, _ = named_checkpoint(wanted.checkpoint, schema.task, reporter)
             wanted = dataclasses.replace(wanted, checkpoint=name)
@@ -99,12 +111,15 @@ class Wanted:
 
     table: str
     target: str
-    task: str
-    drop: tuple[str, ...]
-    checkpoint: str
-    n_estimators: int
-    random_state: int
-    dtype: str
+    task: str = "auto"
+    drop: tuple[str, ...] = ()
+    checkpoint: str = "auto"
+    n_estimators: int = 8
+    random_state: int = 0
+    dtype: str = "float32"
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    decimal: str = "."
 
     def options(self) -> models_pb2.FitOptions:
         """As the service takes it."""
@@ -122,11 +137,17 @@ class Wanted:
         )
 
 
-def read_training(wanted: Wanted, encoding: str, delimiter: str | None, decimal: str) -> tuple[pa.Table, Schema]:
+def read_training(wanted: Wanted) -> tuple[pa.Table, Schema]:
     """The table and its schema: all that can be wrong with a table is found here, before any worker is started."""
     from tabgrpc.data import Schema, UserError, check_trainable, read_table
 
-    rows = read_table(wanted.table, target=wanted.target, encoding=encoding, delimiter=delimiter, decimal=decimal)
+    rows = read_table(
+        wanted.table,
+        target=wanted.target,
+        encoding=wanted.encoding,
+        delimiter=wanted.delimiter,
+        decimal=wanted.decimal,
+    )
     try:
         schema = Schema.fit(rows, wanted.target, wanted.task, wanted.drop)
         check_trainable(schema)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tabgrpc.v1 import models_pb2
 
 TABLE_BYTES = 16 << 20
-BATCH_ROWS = 65_536
+BATCH_ROWS = 2048  # the bar moves with each batch
 
 
 def predict(
@@ -104,12 +104,12 @@ class Asked:
     model: str
     table: str
     output: str
-    proba: bool
-    levels: tuple[float, ...]
-    keep: tuple[str, ...]
-    encoding: str
-    delimiter: str | None
-    decimal: str
+    proba: bool = False
+    levels: tuple[float, ...] = ()
+    keep: tuple[str, ...] = ()
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    decimal: str = "."
 
     def answers(self, name: str) -> bool:
         """Whether a column of the pool's answer goes to OUT."""

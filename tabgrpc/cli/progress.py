@@ -122,27 +122,22 @@ class Reporter:
 
 
 class Bar:
-    """One bar. `stage` restarts it when its stage changes; `rows` counts rows."""
+    """One bar, from the block's start to its end."""
 
     def __init__(self, progress: Progress, rows: int | None) -> None:
         self._progress, self._rows = progress, rows
         self._task = progress.add_task("start", total=None, rate="")
-        self._stage, self._began = "start", time.monotonic()
+        self._began = time.monotonic()
 
     def stage(self, stage: str, done: int, total: int) -> None:
-        """`done` of `total` units of a stage that goes over all rows."""
-        if stage != self._stage:
-            self._stage, self._began = stage, time.monotonic()
-            self._progress.reset(self._task, description=stage, total=total or None)
+        """`done` of `total` units of all the work, which goes over all rows; `stage` is what it is at."""
         rate = self._rate(self._rows * done / total) if self._rows and total else ""
-        self._progress.update(self._task, completed=done, total=total or None, rate=rate)
+        self._progress.update(self._task, description=stage, completed=done, total=total or None, rate=rate)
 
     def rows(self, stage: str, done: int) -> None:
         """`done` rows of a stage that streams them."""
-        if stage != self._stage:
-            self._stage, self._began = stage, time.monotonic()
-            self._progress.reset(self._task, description=stage, total=self._rows)
-        self._progress.update(self._task, completed=done, rate=self._rate(done))
+        rate = self._rate(done)
+        self._progress.update(self._task, description=stage, completed=done, total=self._rows, rate=rate)
 
     def _rate(self, rows: float) -> str:
         seconds = time.monotonic() - self._began

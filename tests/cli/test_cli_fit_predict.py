@@ -205,7 +205,7 @@ def test_g03_quotes_and_decimal_commas(pool: Served, folder: Path, tmp_path: Pat
     expected = predict_case(pool, here)
     Path("commas.csv").write_text(points.replace(",", ";").replace(".", ","))
     model = stored_schema(model_place(str(folder / "store" / "case"), None))
-    asked = Asked("case", "commas.csv", "-", False, (), (), "utf-8", None, ".")
+    asked = Asked("case", "commas.csv", "-")
     commas = pa.Table.from_batches(opened(asked, model, Reporter(quiet=True)))
     with Client(pool.address) as client:
         answers = client.predict("case", commas)
@@ -251,3 +251,15 @@ def test_auto_falls_back_to_mini(how: str, tmp_path: Path) -> None:
     assert ("HF_HUB_OFFLINE" in warning) == (how == "offline")
     assert "using mini" in warning
     assert soon == "True"
+
+
+def test_rows_are_numbered_over_the_whole_table(here: Callable[..., Ended], pool: Served) -> None:
+    """What the pool refuses in a late request is named by its row in the file; OUT isn't left half-written."""
+    rows: list[list[object]] = [[20, 1, 2, "pro"] for _ in range(5000)]
+    rows[4321][1] = "inf"
+    write_csv(Path("long.csv"), ["age", "spend", "calls", "plan"], rows)
+    ended = here("predict", "churn", "long.csv", "-o", "o.csv", "--pool", pool.address)
+    assert ended.code == 2
+    assert "'spend'" in ended.err
+    assert ended.err.rstrip().endswith("row 4322")
+    assert sorted(path.name for path in Path().iterdir()) == ["long.csv"]
