@@ -52,7 +52,9 @@ app.command(name="demo")(demo.demo)
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code."""
     # What a library or a local pool logs stays out of a user's sight unless asked for; `serve` sets up its own log.
-    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if debugging() else logging.CRITICAL + 1)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.DEBUG if debugging() else logging.CRITICAL + 1)
+    logging.basicConfig(handlers=[handler], level=logging.DEBUG if debugging() else logging.WARNING)
     if not debugging():  # gRPC's core writes lines of its own to stderr, such as for a port in use
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if not sys.stderr.isatty():

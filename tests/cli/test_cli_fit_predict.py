@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -80,6 +81,24 @@ def test_predict_with_a_local_pool(
     names = ["prediction", "proba_leaves", "proba_stays"]
     wanted = [{name: row[name] for name in names} for row in answers]
     assert list(csv.DictReader(io.StringIO(again.out))) == wanted
+
+
+def test_a_model_of_another_policy(fitted: Ended, folder: Path, tmp_path: Path) -> None:
+    """Fitted with other libraries: predict says that bits differ, once; --strict-bits refuses."""
+    shutil.copytree(folder / "model", tmp_path / "old")
+    manifest = json.loads((tmp_path / "old" / "manifest.json").read_text())
+    manifest["policy"]["hardware"] = "another processor"
+    (tmp_path / "old" / "manifest.json").write_text(json.dumps(manifest))
+    asked = ["predict", "old", folder / "new.csv", "-o", "o.csv", "--workers", 1]
+    ended = tabgrpc(*asked, cwd=tmp_path)
+    assert ended.code == 0
+    assert [line for line in ended.err.splitlines() if line.startswith("warning: ") and "bits differ" in line]
+    (tmp_path / "o.csv").unlink()
+    ended = tabgrpc(*asked, "--strict-bits", cwd=tmp_path)
+    assert ended.code == 2
+    assert len(ended.err.splitlines()) == 1
+    assert "another processor" in ended.err
+    assert not (tmp_path / "o.csv").exists()
 
 
 def test_dry_run_stops_there(here: Callable[..., Ended], folder: Path, pool: Served) -> None:
