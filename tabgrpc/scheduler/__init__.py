@@ -1,1 +1,1 @@
-"""The scheduler: admits, plans, places, stripes query tiles, relays and reduces, watches workers and repairs. It computes nothing itself."""
+"""The scheduler: admits, plans, places, stripes query tiles, relays and reduces, watches workers, repairs. It computes no network."""

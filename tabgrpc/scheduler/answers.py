@@ -24,9 +24,10 @@ def query_rows(model: Model, request: pb.PredictRequest) -> np.ndarray:
                 return model.schema.encode(read_stream(request.arrow, "the request's rows"), first_row)
         case "floats":
             rows, names = request.floats.rows, model.schema.feature_names
-            if len(request.floats.values) != rows * len(names):
-                raise InvalidArgument(f"{rows} rows of {len(names)} features are {rows * len(names)} values, not {len(request.floats.values)}")
-            values = np.array(request.floats.values, np.float64).reshape(rows, len(names))
+            values = np.array(request.floats.values, np.float64)
+            if len(values) != rows * len(names):
+                raise InvalidArgument(f"{rows} rows of {len(names)} features are {rows * len(names)} values, not {len(values)}")
+            values = values.reshape(rows, len(names))
             table = pa.table({name: pa.array(values[:, i], from_pandas=True) for i, name in enumerate(names)})
             return model.schema.encode(table, first_row)
     raise InvalidArgument("a predict needs rows")

@@ -140,7 +140,14 @@ class _Tile:
     """One attempt at one tile on one placement."""
 
     def __init__(
-        self, predictor: Predictor, model: Model, placement: Placement, shape: BackboneShape, levels: Sequence[float], scope: Scope, turn: int
+        self,
+        predictor: Predictor,
+        model: Model,
+        placement: Placement,
+        shape: BackboneShape,
+        levels: Sequence[float],
+        scope: Scope,
+        turn: int,
     ) -> None:
         self._predictor, self._model, self._placement, self._shape = predictor, model, placement, shape
         self._levels, self._scope, self._turn = levels, scope, turn

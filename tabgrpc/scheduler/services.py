@@ -107,7 +107,8 @@ class ModelService(models_pb2_grpc.ModelServiceServicer):
     ) -> Iterator[models_pb2.PredictResponse]:
         self._admit()
         with callers_scope(context.time_remaining(), context.add_callback) as scope:
-            model, quantiles = "", ()
+            model = ""
+            quantiles: tuple[float, ...] = ()
             for request in requests:
                 if not (model := request.model or model):
                     raise InvalidArgument("the first request of a stream names the model")

@@ -26,7 +26,7 @@ def frames(arrays: Mapping[str, np.ndarray]) -> Iterator[Frame]:
     yield Frame(manifest=Manifest(arrays=specs))
     offset = 0
     for array in flat.values():
-        view = memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
+        view = memoryview(array.reshape(-1).view(np.uint8).data) if array.size else memoryview(b"")
         for start in range(0, len(view), CHUNK_BYTES):
             data = bytes(view[start : start + CHUNK_BYTES])
             yield Frame(chunk=Chunk(offset=offset, data=data, checksum=zlib.crc32(data)))

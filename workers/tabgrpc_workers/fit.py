@@ -126,8 +126,8 @@ def rows(model: ModelShards, shard: Shard, device: Device, progress: Progress) -
         first = data.run.start * geometry.block
         for at in range(data.run.start, data.run.stop):
             cells = []
-            for part in device.map(bind(_cells, model, shard, data, at, level=level), _chunks(model, at)):
-                cells.append(part)
+            for columns in device.map(bind(_cells, model, shard, data, at, level=level), _chunks(model, at)):
+                cells.append(columns)
                 yield
             whole = torch.cat(cells)
             for groups in _chunks(model, at):

@@ -257,7 +257,7 @@ def _numpy(tensors: Tensors) -> dict[str, np.ndarray]:
 
 def _packed(nodes: Iterable[Node], suffix: str) -> Tensors:
     """Subtrees as "acc<suffix>/<level>/<index>" and so on."""
-    out = {}
+    out: Tensors = {}
     for node in nodes:
         for name in ("acc", "sum", "peak"):
             out[f"{name}{suffix}/{node.level}/{node.index}"] = getattr(node.partial, name)
@@ -270,7 +270,7 @@ def _partial(tensors: Tensors, suffix: str) -> Partial:
 
 def _kv_arrays(runs: Iterable[KVRun]) -> Tensors:
     """K/V runs as "k/<start>", "v/<start>" and, for a table's short last block, "kt/<start>", "vt/<start>"."""
-    out = {}
+    out: Tensors = {}
     for run in runs:
         out |= {f"k/{run.start}": run.k, f"v/{run.start}": run.v}
         if run.tail is not None:

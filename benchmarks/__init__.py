@@ -1,0 +1,1 @@
+"""Benchmarks against upstream in the same run; ``python -m benchmarks`` prints them."""

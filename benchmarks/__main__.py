@@ -1,0 +1,33 @@
+"""``python -m benchmarks [--runs N]``: prints what it ran on, then each benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from importlib.metadata import version
+
+from benchmarks import overhead
+
+
+def main() -> None:
+    """Runs all benchmarks."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("--runs", type=int, default=3, help="timed runs of each side, interleaved")
+    parser.add_argument("--rows", type=int, default=4096)
+    parser.add_argument("--features", type=int, default=30)
+    parser.add_argument("--members", type=int, default=8)
+    parser.add_argument("--queries", type=int, default=1000)
+    options = parser.parse_args()
+    names = ", ".join(f"{name} {version(name)}" for name in ("tabgrpc", "torch", "tabicl", "grpcio", "numpy"))
+    print(f"# {platform.machine()}, {_processor()}, Python {platform.python_version()}, {names}", flush=True)
+    overhead.run(options.runs, options.rows, options.features, options.members, options.queries)
+
+
+def _processor() -> str:
+    with open("/proc/cpuinfo") as lines:
+        models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{len(models)} x {models[0]}" if models else "unknown processor"
+
+
+if __name__ == "__main__":
+    main()
