@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
@@ -145,23 +146,40 @@ class Client:
         return pa.concat_tables(answers)
 
     def stream_predict(self, model: str, tables: Iterable[pa.Table], *, quantiles: Sequence[float] = ()) -> Iterator[pa.Table]:
-        """One answer for each table, in order. Tables are taken from the iterable as answers are taken: memory stays bounded."""
-        for table in tables:
-            yield pa.concat_tables(list(self._predict(model, iter([_as_table(table)]), quantiles, None)))
+        """One answer for each table, in order. Rows of several tables are under way together, a bounded number of bytes."""
+        rows: deque[int] = deque()
+
+        def counted() -> Iterator[pa.Table]:
+            for table in map(_as_table, tables):
+                rows.append(table.num_rows)
+                yield table
+
+        parts: list[pa.Table] = []
+        for answer in self._predict(model, counted(), quantiles, None):
+            parts.append(answer)
+            if sum(part.num_rows for part in parts) == rows[0]:  # no request has rows of two tables
+                yield pa.concat_tables(parts)
+                parts.clear()
+                rows.popleft()
 
     def _predict(self, model: str, tables: Iterator[pa.Table], quantiles: Sequence[float], timeout: float | None) -> Iterator[pa.Table]:
         """Sends rows in requests of bounded bytes, a bounded number of them unanswered."""
         slots = threading.Semaphore(_IN_FLIGHT)
+        failed: list[BaseException] = []  # of the caller's tables, which gRPC takes in a thread of its own
 
         def requests() -> Iterator[models_pb2.PredictRequest]:
             first = 0
-            for table in tables:
-                for part in _parts(table):
-                    slots.acquire()
-                    yield models_pb2.PredictRequest(
-                        model=f"models/{model}", arrow=bytes(_stream_bytes(part)), quantiles=quantiles, first_row=first
-                    )
-                    first += part.num_rows
+            try:
+                for table in tables:
+                    for part in _parts(table):
+                        slots.acquire()
+                        yield models_pb2.PredictRequest(
+                            model=f"models/{model}", arrow=bytes(_stream_bytes(part)), quantiles=quantiles, first_row=first
+                        )
+                        first += part.num_rows
+            except Exception as error:
+                failed.append(error)
+                raise
 
         call = self._models.StreamPredict(requests(), timeout=timeout)
         try:
@@ -170,6 +188,8 @@ class Client:
                 with pa.ipc.open_stream(response.arrow) as reader:
                     yield reader.read_all()
         except grpc.RpcError as error:
+            if failed:
+                raise failed[0] from None
             raise from_rpc_error(error) from None
         finally:
             slots.release(_IN_FLIGHT)  # wakes a sender that waits, so that its thread can end

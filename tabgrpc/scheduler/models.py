@@ -79,6 +79,7 @@ class Model:
             task=TASKS[manifest.task],
             rows=manifest.rows,
             features=self.schema.feature_names,
+            feature_kinds=[column.kind for column in self.schema.columns],
             classes=[str(label) for label in self.schema.classes],
             members=manifest.members,
             context_bytes=self.context_bytes,

@@ -58,7 +58,7 @@ def serve(bind: str, workers: int | None, attach: Sequence[str], store: Path, de
     try:
         lock = _lock(store)
     except OSError as error:
-        print(f"tabgrpc: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 2
     spawn = workers if workers is not None else (0 if attach else 2)
     with lock:
@@ -67,18 +67,19 @@ def serve(bind: str, workers: int | None, attach: Sequence[str], store: Path, de
             address = _claim(probe, bind)  # before any worker is started: a taken port costs nothing
             pool = WorkerPool(spawn, attach, "cpu" if device == "auto" else device, threads, memory)
         except (AddressInUse, OSError) as error:
-            print(f"tabgrpc: {error}", file=sys.stderr)
+            print(f"error: {error}", file=sys.stderr)
             return 2
         except ServiceError as error:
-            print(f"tabgrpc: {error}", file=sys.stderr)
+            print(f"error: {error}", file=sys.stderr)
             return 3
+        probe.start()  # only a server that was started lets go of its port at once; the other takes a second
         probe.stop(None).wait()
         scheduler = Scheduler(pool, store)
         try:
             server = Server(scheduler, address)
         except (AddressInUse, OSError) as error:
             scheduler.close(0)
-            print(f"tabgrpc: {error}", file=sys.stderr)
+            print(f"error: {error}", file=sys.stderr)
             return 2
         _on_signals(server)
         print(f"serving on {server.address}", flush=True)

@@ -8,6 +8,7 @@ import grpc
 from google.longrunning import operations_pb2
 
 import tabgrpc
+from tabgrpc.scheduler.ahead import ahead
 from tabgrpc.scheduler.scheduler import Scheduler, callers_scope
 from tabgrpc.scheduler.tables import write_stream
 from tabgrpc.v1 import models_pb2, models_pb2_grpc, pool_pb2, pool_pb2_grpc, tables_pb2, tables_pb2_grpc
@@ -15,6 +16,8 @@ from tabgrpc.wire.errors import InvalidArgument, Unavailable, guarded, guarded_s
 
 MAX_WAIT_SECONDS = 60.0
 _PAGE = 100
+_STREAM_IN_FLIGHT = 3
+"""Requests of one stream that are worked on at once."""
 
 
 class TableService(tables_pb2_grpc.TableServiceServicer):
@@ -107,17 +110,23 @@ class ModelService(models_pb2_grpc.ModelServiceServicer):
     ) -> Iterator[models_pb2.PredictResponse]:
         self._admit()
         with callers_scope(context.time_remaining(), context.add_callback) as scope:
-            model = ""
-            quantiles: tuple[float, ...] = ()
-            for request in requests:
-                if not (model := request.model or model):
-                    raise InvalidArgument("the first request of a stream names the model")
-                request.model = model
-                if request.quantiles:
-                    quantiles = tuple(request.quantiles)
-                elif quantiles:
-                    request.quantiles.extend(quantiles)
-                yield models_pb2.PredictResponse(arrow=write_stream(self._scheduler.predict(request, scope)))
+            for answer in ahead(self._named(requests), lambda request: self._scheduler.predict(request, scope), _STREAM_IN_FLIGHT):
+                yield models_pb2.PredictResponse(arrow=write_stream(answer))
+
+    @staticmethod
+    def _named(requests: Iterator[models_pb2.PredictRequest]) -> Iterator[models_pb2.PredictRequest]:
+        """Requests of a stream, each with the model and quantiles that an earlier one named."""
+        model = ""
+        quantiles: tuple[float, ...] = ()
+        for request in requests:
+            if not (model := request.model or model):
+                raise InvalidArgument("the first request of a stream names the model")
+            request.model = model
+            if request.quantiles:
+                quantiles = tuple(request.quantiles)
+            else:
+                request.quantiles.extend(quantiles)
+            yield request
 
 
 class PoolService(pool_pb2_grpc.PoolServiceServicer):

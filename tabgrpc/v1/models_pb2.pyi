@@ -40,7 +40,7 @@ class FitOptions(_message.Message):
     def __init__(self, target: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., drop: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[str] = ..., n_estimators: _Optional[int] = ..., random_state: _Optional[int] = ..., dtype: _Optional[str] = ..., placement: _Optional[str] = ..., softmax_temperature: _Optional[float] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "task", "rows", "features", "classes", "members", "context_bytes", "checkpoint", "policy", "placement", "warnings", "class_counts")
+    __slots__ = ("name", "task", "rows", "features", "classes", "members", "context_bytes", "checkpoint", "policy", "placement", "warnings", "class_counts", "feature_kinds")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,7 @@ class Model(_message.Message):
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     CLASS_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_KINDS_FIELD_NUMBER: _ClassVar[int]
     name: str
     task: Task
     rows: int
@@ -65,7 +66,8 @@ class Model(_message.Message):
     placement: str
     warnings: _containers.RepeatedScalarFieldContainer[str]
     class_counts: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., rows: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., classes: _Optional[_Iterable[str]] = ..., members: _Optional[int] = ..., context_bytes: _Optional[int] = ..., checkpoint: _Optional[str] = ..., policy: _Optional[str] = ..., placement: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., class_counts: _Optional[_Iterable[int]] = ...) -> None: ...
+    feature_kinds: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., rows: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., classes: _Optional[_Iterable[str]] = ..., members: _Optional[int] = ..., context_bytes: _Optional[int] = ..., checkpoint: _Optional[str] = ..., policy: _Optional[str] = ..., placement: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., class_counts: _Optional[_Iterable[int]] = ..., feature_kinds: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CreateModelRequest(_message.Message):
     __slots__ = ("model", "table", "options", "request_id")
