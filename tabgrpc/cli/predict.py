@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tabgrpc.client import Client
     from tabgrpc.data import Schema
+    from tabgrpc.data.cells import Kind
     from tabgrpc.v1 import models_pb2
 
 TABLE_BYTES = 16 << 20
@@ -165,13 +166,12 @@ def pool_model(client: Client, name: str) -> models_pb2.Model:
 
 
 def schema_of_pool(model: models_pb2.Model) -> Schema:
-    """What is known of the schema of a pool's model. A feature of unknown kind is sent as the text that it is."""
+    """What is known of the schema of a pool's model: enough to read a file's columns as the model will."""
     from tabgrpc.data import Column, Schema
     from tabgrpc.v1 import models_pb2
 
     regression = model.task == models_pb2.TASK_REGRESSION
-    kinds = list(getattr(model, "feature_kinds", ())) or ["categorical"] * len(model.features)
-    columns = tuple(Column(name, kind) for name, kind in zip(model.features, kinds, strict=True))
+    columns = tuple(Column(name, cast("Kind", kind)) for name, kind in zip(model.features, model.feature_kinds, strict=True))
     return Schema(columns, None, "regression" if regression else "classification", tuple(model.classes))
 
 

@@ -85,12 +85,12 @@ class Client:
         request = models_pb2.CreateModelRequest(
             model=f"models/{model}", table=table_name, options=options, request_id=uuid.uuid4().hex
         )
-        operation = self._call(self._models.CreateModel, request)
+        operation = self._call(self._models.CreateModel, request).operation
         end = None if timeout is None else time.monotonic() + timeout
         try:
             while not operation.done:
                 wait = models_pb2.GetOperationRequest(name=operation.name, wait_seconds=_POLL_SECONDS)
-                operation = self._call(self._models.GetOperation, wait)
+                operation = self._call(self._models.GetOperation, wait).operation
                 if progress is not None and operation.metadata.Is(models_pb2.FitProgress.DESCRIPTOR):
                     now = models_pb2.FitProgress()
                     operation.metadata.Unpack(now)
@@ -115,11 +115,11 @@ class Client:
     def load(self, model: str, directory: str = "", *, strict_bits: bool = False) -> models_pb2.Model:
         """Serves a model of the pool's store."""
         request = models_pb2.LoadModelRequest(model=f"models/{model}", directory=directory, strict_bits=strict_bits)
-        return self._call(self._models.LoadModel, request, timeout=3600.0)
+        return self._call(self._models.LoadModel, request, timeout=3600.0).model
 
     def model(self, name: str) -> models_pb2.Model:
         """One model."""
-        return self._call(self._models.GetModel, models_pb2.GetModelRequest(name=f"models/{name}"))
+        return self._call(self._models.GetModel, models_pb2.GetModelRequest(name=f"models/{name}")).model
 
     def models(self) -> list[models_pb2.Model]:
         """All models, in order of their names."""
@@ -167,15 +167,16 @@ class Client:
         slots = threading.Semaphore(_IN_FLIGHT)
         failed: list[BaseException] = []  # of the caller's tables, which gRPC takes in a thread of its own
 
-        def requests() -> Iterator[models_pb2.PredictRequest]:
+        def requests() -> Iterator[models_pb2.StreamPredictRequest]:
             first = 0
             try:
                 for table in tables:
                     for part in _parts(table):
                         slots.acquire()
-                        yield models_pb2.PredictRequest(
+                        rows = models_pb2.PredictRequest(
                             model=f"models/{model}", arrow=bytes(_stream_bytes(part)), quantiles=quantiles, first_row=first
                         )
+                        yield models_pb2.StreamPredictRequest(request=rows)
                         first += part.num_rows
             except Exception as error:
                 failed.append(error)
@@ -185,7 +186,7 @@ class Client:
         try:
             for response in call:
                 slots.release()
-                with pa.ipc.open_stream(response.arrow) as reader:
+                with pa.ipc.open_stream(response.response.arrow) as reader:
                     yield reader.read_all()
         except grpc.RpcError as error:
             if failed:

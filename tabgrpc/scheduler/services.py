@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import grpc
-from google.longrunning import operations_pb2
 
 import tabgrpc
 from tabgrpc.scheduler.ahead import ahead
@@ -55,15 +54,15 @@ class ModelService(models_pb2_grpc.ModelServiceServicer):
             raise Unavailable("this pool is draining")
 
     @guarded
-    def CreateModel(self, request: models_pb2.CreateModelRequest, context: grpc.ServicerContext) -> operations_pb2.Operation:
+    def CreateModel(self, request: models_pb2.CreateModelRequest, context: grpc.ServicerContext) -> models_pb2.CreateModelResponse:
         self._admit()
-        return self._scheduler.fit(request).to_proto()
+        return models_pb2.CreateModelResponse(operation=self._scheduler.fit(request).to_proto())
 
     @guarded
-    def GetOperation(self, request: models_pb2.GetOperationRequest, context: grpc.ServicerContext) -> operations_pb2.Operation:
+    def GetOperation(self, request: models_pb2.GetOperationRequest, context: grpc.ServicerContext) -> models_pb2.GetOperationResponse:
         operation = self._scheduler.operations.get(request.name)
         operation.done.wait(max(0.0, min(request.wait_seconds, MAX_WAIT_SECONDS)))
-        return operation.to_proto()
+        return models_pb2.GetOperationResponse(operation=operation.to_proto())
 
     @guarded
     def CancelOperation(
@@ -77,14 +76,14 @@ class ModelService(models_pb2_grpc.ModelServiceServicer):
         return self._scheduler.plan(request)
 
     @guarded
-    def LoadModel(self, request: models_pb2.LoadModelRequest, context: grpc.ServicerContext) -> models_pb2.Model:
+    def LoadModel(self, request: models_pb2.LoadModelRequest, context: grpc.ServicerContext) -> models_pb2.LoadModelResponse:
         self._admit()
         with callers_scope(context.time_remaining(), context.add_callback) as scope:
-            return self._scheduler.load(request, scope).to_proto()
+            return models_pb2.LoadModelResponse(model=self._scheduler.load(request, scope).to_proto())
 
     @guarded
-    def GetModel(self, request: models_pb2.GetModelRequest, context: grpc.ServicerContext) -> models_pb2.Model:
-        return self._scheduler.models.get(request.name).to_proto()
+    def GetModel(self, request: models_pb2.GetModelRequest, context: grpc.ServicerContext) -> models_pb2.GetModelResponse:
+        return models_pb2.GetModelResponse(model=self._scheduler.models.get(request.name).to_proto())
 
     @guarded
     def ListModels(self, request: models_pb2.ListModelsRequest, context: grpc.ServicerContext) -> models_pb2.ListModelsResponse:
@@ -106,19 +105,20 @@ class ModelService(models_pb2_grpc.ModelServiceServicer):
 
     @guarded_stream
     def StreamPredict(
-        self, requests: Iterator[models_pb2.PredictRequest], context: grpc.ServicerContext
-    ) -> Iterator[models_pb2.PredictResponse]:
+        self, requests: Iterator[models_pb2.StreamPredictRequest], context: grpc.ServicerContext
+    ) -> Iterator[models_pb2.StreamPredictResponse]:
         self._admit()
         with callers_scope(context.time_remaining(), context.add_callback) as scope:
             for answer in ahead(self._named(requests), lambda request: self._scheduler.predict(request, scope), _STREAM_IN_FLIGHT):
-                yield models_pb2.PredictResponse(arrow=write_stream(answer))
+                yield models_pb2.StreamPredictResponse(response=models_pb2.PredictResponse(arrow=write_stream(answer)))
 
     @staticmethod
-    def _named(requests: Iterator[models_pb2.PredictRequest]) -> Iterator[models_pb2.PredictRequest]:
+    def _named(requests: Iterator[models_pb2.StreamPredictRequest]) -> Iterator[models_pb2.PredictRequest]:
         """Requests of a stream, each with the model and quantiles that an earlier one named."""
         model = ""
         quantiles: tuple[float, ...] = ()
-        for request in requests:
+        for each in requests:
+            request = each.request
             if not (model := request.model or model):
                 raise InvalidArgument("the first request of a stream names the model")
             request.model = model

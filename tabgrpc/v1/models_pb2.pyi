@@ -81,6 +81,12 @@ class CreateModelRequest(_message.Message):
     request_id: str
     def __init__(self, model: _Optional[str] = ..., table: _Optional[str] = ..., options: _Optional[_Union[FitOptions, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
 
+class CreateModelResponse(_message.Message):
+    __slots__ = ("operation",)
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    operation: _operations_pb2.Operation
+    def __init__(self, operation: _Optional[_Union[_operations_pb2.Operation, _Mapping]] = ...) -> None: ...
+
 class FitProgress(_message.Message):
     __slots__ = ("stage", "done", "total", "rows")
     STAGE_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +106,12 @@ class GetOperationRequest(_message.Message):
     name: str
     wait_seconds: float
     def __init__(self, name: _Optional[str] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+
+class GetOperationResponse(_message.Message):
+    __slots__ = ("operation",)
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    operation: _operations_pb2.Operation
+    def __init__(self, operation: _Optional[_Union[_operations_pb2.Operation, _Mapping]] = ...) -> None: ...
 
 class CancelOperationRequest(_message.Message):
     __slots__ = ("name",)
@@ -163,11 +175,23 @@ class LoadModelRequest(_message.Message):
     strict_bits: bool
     def __init__(self, model: _Optional[str] = ..., directory: _Optional[str] = ..., strict_bits: _Optional[bool] = ...) -> None: ...
 
+class LoadModelResponse(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: Model
+    def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ...) -> None: ...
+
 class GetModelRequest(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetModelResponse(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: Model
+    def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ("page_size", "page_token")
@@ -222,3 +246,15 @@ class PredictResponse(_message.Message):
     ARROW_FIELD_NUMBER: _ClassVar[int]
     arrow: bytes
     def __init__(self, arrow: _Optional[bytes] = ...) -> None: ...
+
+class StreamPredictRequest(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: PredictRequest
+    def __init__(self, request: _Optional[_Union[PredictRequest, _Mapping]] = ...) -> None: ...
+
+class StreamPredictResponse(_message.Message):
+    __slots__ = ("response",)
+    RESPONSE_FIELD_NUMBER: _ClassVar[int]
+    response: PredictResponse
+    def __init__(self, response: _Optional[_Union[PredictResponse, _Mapping]] = ...) -> None: ...

@@ -2,7 +2,6 @@
 """Client and server classes corresponding to protobuf-defined services."""
 import grpc
 
-from google.longrunning import operations_pb2 as google_dot_longrunning_dot_operations__pb2
 from tabgrpc.v1 import models_pb2 as tabgrpc_dot_v1_dot_models__pb2
 
 
@@ -19,11 +18,11 @@ class ModelServiceStub:
         self.CreateModel = channel.unary_unary(
                 '/tabgrpc.v1.ModelService/CreateModel',
                 request_serializer=tabgrpc_dot_v1_dot_models__pb2.CreateModelRequest.SerializeToString,
-                response_deserializer=google_dot_longrunning_dot_operations__pb2.Operation.FromString)
+                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.CreateModelResponse.FromString)
         self.GetOperation = channel.unary_unary(
                 '/tabgrpc.v1.ModelService/GetOperation',
                 request_serializer=tabgrpc_dot_v1_dot_models__pb2.GetOperationRequest.SerializeToString,
-                response_deserializer=google_dot_longrunning_dot_operations__pb2.Operation.FromString)
+                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.GetOperationResponse.FromString)
         self.CancelOperation = channel.unary_unary(
                 '/tabgrpc.v1.ModelService/CancelOperation',
                 request_serializer=tabgrpc_dot_v1_dot_models__pb2.CancelOperationRequest.SerializeToString,
@@ -35,11 +34,11 @@ class ModelServiceStub:
         self.LoadModel = channel.unary_unary(
                 '/tabgrpc.v1.ModelService/LoadModel',
                 request_serializer=tabgrpc_dot_v1_dot_models__pb2.LoadModelRequest.SerializeToString,
-                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.Model.FromString)
+                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.LoadModelResponse.FromString)
         self.GetModel = channel.unary_unary(
                 '/tabgrpc.v1.ModelService/GetModel',
                 request_serializer=tabgrpc_dot_v1_dot_models__pb2.GetModelRequest.SerializeToString,
-                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.Model.FromString)
+                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.GetModelResponse.FromString)
         self.ListModels = channel.unary_unary(
                 '/tabgrpc.v1.ModelService/ListModels',
                 request_serializer=tabgrpc_dot_v1_dot_models__pb2.ListModelsRequest.SerializeToString,
@@ -54,8 +53,8 @@ class ModelServiceStub:
                 response_deserializer=tabgrpc_dot_v1_dot_models__pb2.PredictResponse.FromString)
         self.StreamPredict = channel.stream_stream(
                 '/tabgrpc.v1.ModelService/StreamPredict',
-                request_serializer=tabgrpc_dot_v1_dot_models__pb2.PredictRequest.SerializeToString,
-                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.PredictResponse.FromString)
+                request_serializer=tabgrpc_dot_v1_dot_models__pb2.StreamPredictRequest.SerializeToString,
+                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.StreamPredictResponse.FromString)
 
 
 class ModelServiceServicer:
@@ -138,12 +137,12 @@ def add_ModelServiceServicer_to_server(servicer, server):
             'CreateModel': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateModel,
                     request_deserializer=tabgrpc_dot_v1_dot_models__pb2.CreateModelRequest.FromString,
-                    response_serializer=google_dot_longrunning_dot_operations__pb2.Operation.SerializeToString,
+                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.CreateModelResponse.SerializeToString,
             ),
             'GetOperation': grpc.unary_unary_rpc_method_handler(
                     servicer.GetOperation,
                     request_deserializer=tabgrpc_dot_v1_dot_models__pb2.GetOperationRequest.FromString,
-                    response_serializer=google_dot_longrunning_dot_operations__pb2.Operation.SerializeToString,
+                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.GetOperationResponse.SerializeToString,
             ),
             'CancelOperation': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelOperation,
@@ -158,12 +157,12 @@ def add_ModelServiceServicer_to_server(servicer, server):
             'LoadModel': grpc.unary_unary_rpc_method_handler(
                     servicer.LoadModel,
                     request_deserializer=tabgrpc_dot_v1_dot_models__pb2.LoadModelRequest.FromString,
-                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.Model.SerializeToString,
+                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.LoadModelResponse.SerializeToString,
             ),
             'GetModel': grpc.unary_unary_rpc_method_handler(
                     servicer.GetModel,
                     request_deserializer=tabgrpc_dot_v1_dot_models__pb2.GetModelRequest.FromString,
-                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.Model.SerializeToString,
+                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.GetModelResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -182,8 +181,8 @@ def add_ModelServiceServicer_to_server(servicer, server):
             ),
             'StreamPredict': grpc.stream_stream_rpc_method_handler(
                     servicer.StreamPredict,
-                    request_deserializer=tabgrpc_dot_v1_dot_models__pb2.PredictRequest.FromString,
-                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.PredictResponse.SerializeToString,
+                    request_deserializer=tabgrpc_dot_v1_dot_models__pb2.StreamPredictRequest.FromString,
+                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.StreamPredictResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -213,7 +212,7 @@ class ModelService:
             target,
             '/tabgrpc.v1.ModelService/CreateModel',
             tabgrpc_dot_v1_dot_models__pb2.CreateModelRequest.SerializeToString,
-            google_dot_longrunning_dot_operations__pb2.Operation.FromString,
+            tabgrpc_dot_v1_dot_models__pb2.CreateModelResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -239,7 +238,7 @@ class ModelService:
             target,
             '/tabgrpc.v1.ModelService/GetOperation',
             tabgrpc_dot_v1_dot_models__pb2.GetOperationRequest.SerializeToString,
-            google_dot_longrunning_dot_operations__pb2.Operation.FromString,
+            tabgrpc_dot_v1_dot_models__pb2.GetOperationResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -317,7 +316,7 @@ class ModelService:
             target,
             '/tabgrpc.v1.ModelService/LoadModel',
             tabgrpc_dot_v1_dot_models__pb2.LoadModelRequest.SerializeToString,
-            tabgrpc_dot_v1_dot_models__pb2.Model.FromString,
+            tabgrpc_dot_v1_dot_models__pb2.LoadModelResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -343,7 +342,7 @@ class ModelService:
             target,
             '/tabgrpc.v1.ModelService/GetModel',
             tabgrpc_dot_v1_dot_models__pb2.GetModelRequest.SerializeToString,
-            tabgrpc_dot_v1_dot_models__pb2.Model.FromString,
+            tabgrpc_dot_v1_dot_models__pb2.GetModelResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -446,8 +445,8 @@ class ModelService:
             request_iterator,
             target,
             '/tabgrpc.v1.ModelService/StreamPredict',
-            tabgrpc_dot_v1_dot_models__pb2.PredictRequest.SerializeToString,
-            tabgrpc_dot_v1_dot_models__pb2.PredictResponse.FromString,
+            tabgrpc_dot_v1_dot_models__pb2.StreamPredictRequest.SerializeToString,
+            tabgrpc_dot_v1_dot_models__pb2.StreamPredictResponse.FromString,
             options,
             channel_credentials,
             insecure,
