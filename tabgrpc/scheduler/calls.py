@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from tabgrpc.wire.codec import CodecError, arrays, frames
+from tabgrpc.wire.codec import CodecError, arrays, frames, pack, unpack
 from tabgrpc.wire.errors import Cancelled, DeadlineExceeded, Unavailable, from_rpc_error
 
 _DAY = 86_400.0
@@ -109,6 +109,15 @@ def exchange(method: Callable[..., Any], first: Any, sent: Mapping[str, np.ndarr
         call = method(_requests(first, sent), timeout=scope.remaining())
         scope.watch(call)
         return arrays(response.frame for response in call)
+
+
+def parcel(method: Callable[..., Any], request: Any, sent: Mapping[str, np.ndarray], scope: Scope) -> dict[str, np.ndarray]:
+    """A call with a few arrays both ways, in one message each. request: all but its parcel, which is filled in."""
+    request.parcel.CopyFrom(pack(sent))
+    with _translated():
+        call = method.future(request, timeout=scope.remaining())  # type: ignore[attr-defined]
+        scope.watch(call)
+        return unpack(call.result().parcel)
 
 
 def upload(method: Callable[..., Any], first: Any, sent: Mapping[str, np.ndarray], scope: Scope) -> Any:

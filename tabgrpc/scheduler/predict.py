@@ -18,10 +18,11 @@ from tabgrpc.core import stripes
 from tabgrpc.core.plan import BackboneShape
 from tabgrpc.core.reduction import complete
 from tabgrpc.internal.v1 import shards_pb2 as pb
-from tabgrpc.scheduler.calls import Scope, exchange
+from tabgrpc.scheduler.calls import Scope, parcel
 from tabgrpc.scheduler.fit import Arrays, unpack
 from tabgrpc.scheduler.models import Model, Placement
 from tabgrpc.scheduler.workers import Worker
+from tabgrpc.wire.codec import PARCEL_BYTES
 from tabgrpc.wire.errors import OutOfMemory, QueueFull, StaleEpoch, Unavailable
 
 MAX_ATTEMPTS = 12
@@ -95,10 +96,16 @@ class Predictor:
         self._calls.shutdown(wait=False, cancel_futures=True)
 
     def everywhere(self, calls: Sequence[tuple[object, ...]]) -> Iterator[Arrays]:
-        """(method, first message, arrays, scope) each, at once; the answers in order."""
-        futures = [self._calls.submit(exchange, *call) for call in calls]  # type: ignore[arg-type]
+        """(method, request, arrays, scope) each, at once; the answers in order."""
+        futures = [self._calls.submit(parcel, *call) for call in calls]  # type: ignore[arg-type]
         for future in futures:
             yield future.result()
+
+
+def _parcels(members: list[int], each: int) -> list[list[int]]:
+    """Members in groups whose arrays, ``each`` bytes a member, fit one message with room to spare."""
+    size = max(1, PARCEL_BYTES // 2 // each)
+    return [members[at : at + size] for at in range(0, len(members), size)]
 
 
 def _alive(worker: Worker) -> bool:
@@ -158,19 +165,22 @@ class _Tile:
         for member in range(len(x)):
             groups.setdefault(self._placement.map.owners_of(member), []).append(member)
         outputs: Arrays = {}
-        alone = [(owners[0], members) for owners, members in groups.items() if len(owners) == 1]
+        item = x[0].itemsize
+        alone = [(owners[0], part) for owners, members in groups.items() if len(owners) == 1 for part in _parcels(members, x[0].nbytes)]
         calls = []
         for name, members in alone:
             worker = self._placement.workers[name]
-            first = pb.PredictTileRequest(
+            request = pb.PredictTileRequest(
                 ref=self._placement.ref(self._model.version_name, worker), members=members, quantiles=self._levels
             )
-            calls.append((worker.stub.PredictTile, first, {f"x/{m}": x[m] for m in members}, self._scope))
+            calls.append((worker.stub.PredictTile, request, {f"x/{m}": x[m] for m in members}, self._scope))
         for answer in self._predictor.everywhere(calls):
             outputs |= answer
+        vectors = x[0].shape[0] * item * (x[0].shape[1] + 3 * self._shape.icl)
         for owners, members in groups.items():
             if len(owners) > 1:
-                outputs |= self._shared(owners, members, x)
+                for part in _parcels(members, vectors):
+                    outputs |= self._shared(owners, part, x)
         return [outputs[f"out/{member}"] for member in range(len(x))]
 
     def _shared(self, owners: tuple[str, ...], members: list[int], x: list[np.ndarray]) -> Arrays:
@@ -192,10 +202,10 @@ class _Tile:
     def _call(
         self, worker: Worker, members: list[int], kind: pb.TileStepKind, layer: int, sent: Arrays
     ) -> tuple[object, pb.TileStepRequest, Arrays, Scope]:
-        first = pb.TileStepRequest(
+        request = pb.TileStepRequest(
             ref=self._placement.ref(self._model.version_name, worker), members=members, kind=kind, layer=layer, quantiles=self._levels
         )
-        return worker.stub.TileStep, first, sent, self._scope
+        return worker.stub.TileStep, request, sent, self._scope
 
     def _step(self, worker: Worker, members: list[int], kind: pb.TileStepKind, layer: int, sent: Arrays) -> Arrays:
         return next(self._predictor.everywhere([self._call(worker, members, kind, layer, sent)]))

@@ -20,7 +20,7 @@ from tabgrpc.core.reduction import Node, Partial
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.internal.v1.shards_pb2_grpc import ShardServiceServicer
 from tabgrpc.store.files import DamagedModel, StoredFile
-from tabgrpc.wire.codec import CodecError, arrays, frames
+from tabgrpc.wire.codec import CodecError, arrays, frames, pack, unpack
 from tabgrpc.wire.errors import InvalidArgument, NotReady, Unavailable, guarded, guarded_stream
 from tabgrpc_workers import fit, query, storage
 from tabgrpc_workers.device import FIT, PREDICT, Device, Task
@@ -131,15 +131,14 @@ class ShardService(ShardServiceServicer):
         for frame in frames(_numpy(self._run(context, task(), FIT))):
             yield pb.FitStageResponse(frame=frame)
 
-    @guarded_stream
-    def PredictTile(self, requests: Iterator[pb.PredictTileRequest], context: grpc.ServicerContext) -> Iterator[pb.PredictTileResponse]:
-        first, tensors = _received(requests)
-        model = self.models.get(first.ref)
-        levels = list(first.quantiles)
+    @guarded
+    def PredictTile(self, request: pb.PredictTileRequest, context: grpc.ServicerContext) -> pb.PredictTileResponse:
+        model, tensors = self.models.get(request.ref), _unpacked(request.parcel)
+        levels = list(request.quantiles)
 
         def task() -> Task[Tensors]:
             out = {}
-            for member in first.members:
+            for member in request.members:
                 shard = model.shard(member, fitted=True)
                 if not model.whole(shard):
                     raise NotReady(f"member {member} has other owners too")
@@ -147,20 +146,18 @@ class ShardService(ShardServiceServicer):
                 out[f"out/{member}"] = _checked(outputs, member)
             return out
 
-        for frame in frames(_numpy(self._run(context, task(), PREDICT))):
-            yield pb.PredictTileResponse(frame=frame)
+        return pb.PredictTileResponse(parcel=pack(_numpy(self._run(context, task(), PREDICT))))
 
-    @guarded_stream
-    def TileStep(self, requests: Iterator[pb.TileStepRequest], context: grpc.ServicerContext) -> Iterator[pb.TileStepResponse]:
-        first, tensors = _received(requests)
-        model = self.models.get(first.ref)
-        layer, last = first.layer, model.backbone.shape.icl_layers - 1
+    @guarded
+    def TileStep(self, request: pb.TileStepRequest, context: grpc.ServicerContext) -> pb.TileStepResponse:
+        model, tensors = self.models.get(request.ref), _unpacked(request.parcel)
+        layer, last = request.layer, model.backbone.shape.icl_layers - 1
         if layer > last:
             raise InvalidArgument(f"no ICL layer {layer}")
 
         def step(member: int) -> Task[Tensors]:
             shard = model.shard(member, fitted=True)
-            match first.kind:
+            match request.kind:
                 case pb.TILE_STEP_KIND_OPEN:
                     hidden = yield from query.vectors(model, shard, _rows(model, tensors, member))
                     return opened(member, hidden, 0)
@@ -171,21 +168,20 @@ class ShardService(ShardServiceServicer):
                     hidden = query.end(model, layer, _get(tensors, f"hidden/{member}"), _partial(tensors, f"/{member}"))
                     yield
                     if layer == last:
-                        return {f"out/{member}": _checked(model.backbone.head(hidden, list(first.quantiles)), member)}
+                        return {f"out/{member}": _checked(model.backbone.head(hidden, list(request.quantiles)), member)}
                     return opened(member, hidden, layer + 1)
-            raise InvalidArgument(f"no step {first.kind}")
+            raise InvalidArgument(f"no step {request.kind}")
 
         def opened(member: int, hidden: Tensor, at: int) -> Tensors:
             return {f"hidden/{member}": hidden, f"q/{member}": model.backbone.icl_queries(at, hidden, model.geometry.rows)}
 
         def task() -> Task[Tensors]:
             out: Tensors = {}
-            for member in first.members:
+            for member in request.members:
                 out |= yield from step(member)
             return out
 
-        for frame in frames(_numpy(self._run(context, task(), PREDICT))):
-            yield pb.TileStepResponse(frame=frame)
+        return pb.TileStepResponse(parcel=pack(_numpy(self._run(context, task(), PREDICT))))
 
     @guarded
     def SaveShards(self, request: pb.SaveShardsRequest, context: grpc.ServicerContext) -> pb.SaveShardsResponse:
@@ -247,6 +243,13 @@ def _received(requests: Iterator[Any]) -> tuple[Any, Tensors]:
 
     try:
         return first, {name: torch.from_numpy(array) for name, array in arrays(parts()).items()}
+    except CodecError as error:
+        raise InvalidArgument(str(error)) from error
+
+
+def _unpacked(parcel: pb.Parcel) -> Tensors:
+    try:
+        return {name: torch.from_numpy(array) for name, array in unpack(parcel).items()}
     except CodecError as error:
         raise InvalidArgument(str(error)) from error
 

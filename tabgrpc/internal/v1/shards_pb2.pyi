@@ -73,6 +73,16 @@ class Commit(_message.Message):
     size: int
     def __init__(self, size: _Optional[int] = ...) -> None: ...
 
+class Parcel(_message.Message):
+    __slots__ = ("manifest", "data", "checksum")
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    manifest: Manifest
+    data: bytes
+    checksum: int
+    def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ..., data: _Optional[bytes] = ..., checksum: _Optional[int] = ...) -> None: ...
+
 class ShardRef(_message.Message):
     __slots__ = ("model_version", "epoch", "incarnation")
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -198,44 +208,44 @@ class FitStageResponse(_message.Message):
     def __init__(self, frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
 
 class PredictTileRequest(_message.Message):
-    __slots__ = ("ref", "members", "frame", "quantiles")
+    __slots__ = ("ref", "members", "parcel", "quantiles")
     REF_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
-    FRAME_FIELD_NUMBER: _ClassVar[int]
+    PARCEL_FIELD_NUMBER: _ClassVar[int]
     QUANTILES_FIELD_NUMBER: _ClassVar[int]
     ref: ShardRef
     members: _containers.RepeatedScalarFieldContainer[int]
-    frame: Frame
+    parcel: Parcel
     quantiles: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ..., quantiles: _Optional[_Iterable[float]] = ...) -> None: ...
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., parcel: _Optional[_Union[Parcel, _Mapping]] = ..., quantiles: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class PredictTileResponse(_message.Message):
-    __slots__ = ("frame",)
-    FRAME_FIELD_NUMBER: _ClassVar[int]
-    frame: Frame
-    def __init__(self, frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+    __slots__ = ("parcel",)
+    PARCEL_FIELD_NUMBER: _ClassVar[int]
+    parcel: Parcel
+    def __init__(self, parcel: _Optional[_Union[Parcel, _Mapping]] = ...) -> None: ...
 
 class TileStepRequest(_message.Message):
-    __slots__ = ("ref", "members", "kind", "layer", "frame", "quantiles")
+    __slots__ = ("ref", "members", "kind", "layer", "parcel", "quantiles")
     REF_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     LAYER_FIELD_NUMBER: _ClassVar[int]
-    FRAME_FIELD_NUMBER: _ClassVar[int]
+    PARCEL_FIELD_NUMBER: _ClassVar[int]
     QUANTILES_FIELD_NUMBER: _ClassVar[int]
     ref: ShardRef
     members: _containers.RepeatedScalarFieldContainer[int]
     kind: TileStepKind
     layer: int
-    frame: Frame
+    parcel: Parcel
     quantiles: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., kind: _Optional[_Union[TileStepKind, str]] = ..., layer: _Optional[int] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ..., quantiles: _Optional[_Iterable[float]] = ...) -> None: ...
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., kind: _Optional[_Union[TileStepKind, str]] = ..., layer: _Optional[int] = ..., parcel: _Optional[_Union[Parcel, _Mapping]] = ..., quantiles: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class TileStepResponse(_message.Message):
-    __slots__ = ("frame",)
-    FRAME_FIELD_NUMBER: _ClassVar[int]
-    frame: Frame
-    def __init__(self, frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+    __slots__ = ("parcel",)
+    PARCEL_FIELD_NUMBER: _ClassVar[int]
+    parcel: Parcel
+    def __init__(self, parcel: _Optional[_Union[Parcel, _Mapping]] = ...) -> None: ...
 
 class SaveShardsRequest(_message.Message):
     __slots__ = ("ref", "directory", "column_members", "folder")

@@ -8,8 +8,9 @@ from tabgrpc.internal.v1 import shards_pb2 as tabgrpc_dot_internal_dot_v1_dot_sh
 class ShardServiceStub:
     """ShardService is what one worker offers to its scheduler: shards of models, and the stages of fit and predict over them.
 
-    Every call that carries arrays is a stream of frames in both directions: a header, chunks of bytes, a commit. Nothing takes effect
-    before the commit's digest has been checked. Calls are idempotent: the same call again gives the same answer.
+    Calls of a fit carry arrays of any size, as streams of frames in both directions: a header, chunks of bytes, a commit. Calls of a query
+    tile carry little, in one message: a parcel. Nothing takes effect before checksums and sizes have been checked. Calls are idempotent:
+    the same call again gives the same answer.
     """
 
     def __init__(self, channel):
@@ -34,11 +35,11 @@ class ShardServiceStub:
                 '/tabgrpc.internal.v1.ShardService/FitStage',
                 request_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.FitStageRequest.SerializeToString,
                 response_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.FitStageResponse.FromString)
-        self.PredictTile = channel.stream_stream(
+        self.PredictTile = channel.unary_unary(
                 '/tabgrpc.internal.v1.ShardService/PredictTile',
                 request_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.PredictTileRequest.SerializeToString,
                 response_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.PredictTileResponse.FromString)
-        self.TileStep = channel.stream_stream(
+        self.TileStep = channel.unary_unary(
                 '/tabgrpc.internal.v1.ShardService/TileStep',
                 request_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.TileStepRequest.SerializeToString,
                 response_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.TileStepResponse.FromString)
@@ -59,8 +60,9 @@ class ShardServiceStub:
 class ShardServiceServicer:
     """ShardService is what one worker offers to its scheduler: shards of models, and the stages of fit and predict over them.
 
-    Every call that carries arrays is a stream of frames in both directions: a header, chunks of bytes, a commit. Nothing takes effect
-    before the commit's digest has been checked. Calls are idempotent: the same call again gives the same answer.
+    Calls of a fit carry arrays of any size, as streams of frames in both directions: a header, chunks of bytes, a commit. Calls of a query
+    tile carry little, in one message: a parcel. Nothing takes effect before checksums and sizes have been checked. Calls are idempotent:
+    the same call again gives the same answer.
     """
 
     def GetWorker(self, request, context):
@@ -92,14 +94,14 @@ class ShardServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PredictTile(self, request_iterator, context):
+    def PredictTile(self, request, context):
         """One query tile through members that this worker owns whole: tensors "x/<member>" in, "out/<member>" (tile, outputs) back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def TileStep(self, request_iterator, context):
+    def TileStep(self, request, context):
         """One step of a query tile through members whose rows several workers own.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -150,12 +152,12 @@ def add_ShardServiceServicer_to_server(servicer, server):
                     request_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.FitStageRequest.FromString,
                     response_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.FitStageResponse.SerializeToString,
             ),
-            'PredictTile': grpc.stream_stream_rpc_method_handler(
+            'PredictTile': grpc.unary_unary_rpc_method_handler(
                     servicer.PredictTile,
                     request_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.PredictTileRequest.FromString,
                     response_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.PredictTileResponse.SerializeToString,
             ),
-            'TileStep': grpc.stream_stream_rpc_method_handler(
+            'TileStep': grpc.unary_unary_rpc_method_handler(
                     servicer.TileStep,
                     request_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.TileStepRequest.FromString,
                     response_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.TileStepResponse.SerializeToString,
@@ -186,8 +188,9 @@ def add_ShardServiceServicer_to_server(servicer, server):
 class ShardService:
     """ShardService is what one worker offers to its scheduler: shards of models, and the stages of fit and predict over them.
 
-    Every call that carries arrays is a stream of frames in both directions: a header, chunks of bytes, a commit. Nothing takes effect
-    before the commit's digest has been checked. Calls are idempotent: the same call again gives the same answer.
+    Calls of a fit carry arrays of any size, as streams of frames in both directions: a header, chunks of bytes, a commit. Calls of a query
+    tile carry little, in one message: a parcel. Nothing takes effect before checksums and sizes have been checked. Calls are idempotent:
+    the same call again gives the same answer.
     """
 
     @staticmethod
@@ -295,7 +298,7 @@ class ShardService:
             metadata)
 
     @staticmethod
-    def PredictTile(request_iterator,
+    def PredictTile(request,
             target,
             options=(),
             channel_credentials=None,
@@ -305,8 +308,8 @@ class ShardService:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
+        return grpc.experimental.unary_unary(
+            request,
             target,
             '/tabgrpc.internal.v1.ShardService/PredictTile',
             tabgrpc_dot_internal_dot_v1_dot_shards__pb2.PredictTileRequest.SerializeToString,
@@ -321,7 +324,7 @@ class ShardService:
             metadata)
 
     @staticmethod
-    def TileStep(request_iterator,
+    def TileStep(request,
             target,
             options=(),
             channel_credentials=None,
@@ -331,8 +334,8 @@ class ShardService:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
+        return grpc.experimental.unary_unary(
+            request,
             target,
             '/tabgrpc.internal.v1.ShardService/TileStep',
             tabgrpc_dot_internal_dot_v1_dot_shards__pb2.TileStepRequest.SerializeToString,
