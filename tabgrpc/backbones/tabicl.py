@@ -41,8 +41,11 @@ class TabICLBackbone:
                 raise UnsupportedCheckpoint(f"checkpoint has {name}={found!r}, only {wanted!r} is supported (TabICL v2)")
         if config.get("col_feature_group", "same") not in (True, "same"):
             raise UnsupportedCheckpoint("checkpoint groups features by padding or not at all, only 'same' is supported (TabICL v2)")
-        net = TabICL(**config)
-        net.load_state_dict(dict(state), strict=True, assign=True)
+        try:
+            net = TabICL(**config)
+            net.load_state_dict(dict(state), strict=True, assign=True)
+        except (TypeError, RuntimeError) as error:
+            raise UnsupportedCheckpoint(f"the checkpoint is of another network: {' '.join(str(error).split())}") from error
         self._net = net.to(device=device, dtype=dtype).eval().requires_grad_(False)
         self.dtype = dtype
         self.device = torch.device(device)
