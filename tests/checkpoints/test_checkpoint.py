@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tabicl import TabICLClassifier, TabICLRegressor
+from tabicl._model.tabicl import TabICL
 
 from tabgrpc.checkpoints import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from tabgrpc.checkpoints.checkpoint import PACKAGED
 from tabgrpc.checkpoints.convert import main as convert_main
-from tabicl import TabICLClassifier, TabICLRegressor
-from tabicl._model.tabicl import TabICL
 
 TASKS = {"classification": "classifier", "regression": "regressor"}
 

@@ -31,9 +31,7 @@ class Optimizer:
         device = named[0][1].device
         self.momentum = {n: torch.zeros_like(p) for n, p in self.matrices}
         sizes = [p.numel() for _, p in self.others]
-        self.sizes, self.first, self.second = sizes, torch.zeros(sum(sizes), device=device), torch.zeros(
-            sum(sizes), device=device
-        )
+        self.sizes, self.first, self.second = sizes, torch.zeros(sum(sizes), device=device), torch.zeros(sum(sizes), device=device)
         self.count = 0
 
     @torch.no_grad()

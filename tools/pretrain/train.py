@@ -5,8 +5,8 @@
 The rate is constant after a short warm-up and, with --decay S, falls to zero over the run's last S seconds. The state
 before the fall is what a later run resumes, the weights after it are what ships.
 
-Writes OUT/state.{safetensors,json} (to resume), with --decay OUT/final.{safetensors,json} (a checkpoint pair), and
-OUT/curve.jsonl (steps, seconds, loss, its baseline, progress scores).
+Writes OUT/state.{safetensors,json} (to resume), with --decay OUT/decayed (the state after the fall) and OUT/final (a
+checkpoint pair), and OUT/curve.jsonl (steps, seconds, loss, its baseline, progress scores).
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ class Run:
                     print(f"first step after {self.elapsed():.1f} s", flush=True)
             if self.elapsed() - self.reported > args.report_every:
                 self.report()
-            if not falling and self.elapsed() - saved > args.save_every:
+            if self.elapsed() - saved > args.save_every:
                 saved = self.elapsed()
-                self.save()
+                self.save("decayed" if falling else "state")  # a run cut short leaves its latest weights
         self.report()
         if args.decay:
             self.ship()

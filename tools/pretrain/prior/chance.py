@@ -45,8 +45,6 @@ def spread(like: Tensor, low: float, high: float, *shape: int) -> Tensor:
     return torch.exp(torch.empty(shape, device=like.device).uniform_(0, 1) * math.log(high / low)) * low
 
 
-
-
 def standard(x: Tensor, dim: int = 1) -> Tensor:
     """x with mean 0 and deviation 1 along `dim`; a constant becomes 0."""
     mean = x.mean(dim, keepdim=True)

@@ -21,7 +21,7 @@ def categorise(X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     cuts = torch.randn(b, 1, H, levels - 1, device=X.device) * (0.8 if levels > 2 else 0.5)
     level = torch.zeros(b, T, H, dtype=torch.long, device=X.device)
     for i in range(levels - 1):
-        level = level + (X > cuts[..., i])
+        level = level + (cuts[..., i] < X)
     effect = torch.randn(b, 1, H, levels, device=X.device) * 1.2
     natural = torch.arange(levels, device=X.device).float().expand(b, 1, H, levels)
     ordered = fair(X, 0.4, b, 1, H, 1)

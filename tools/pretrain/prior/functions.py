@@ -128,7 +128,7 @@ def additive(Z: Tensor, w: Tensor, K: int) -> Tensor:
         if shape == "waves":
             part = torch.sin(Z * spread(Z, 0.5, 4.0, b, 1, H) + 3 * at)
         elif shape == "steps":
-            part = (Z > at).float()
+            part = (at < Z).float()
         else:
             part = torch.relu((Z - at) * torch.sign(torch.randn(b, 1, H, device=Z.device)))
         total = total + part * torch.randn(b, 1, H, device=Z.device)

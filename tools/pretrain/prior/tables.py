@@ -38,9 +38,7 @@ class Batch:
         return [Batch(X, y, self.n, classes, known) for X, y, classes, known in parts]
 
 
-def draw(
-    B: int, T: int, H: int, n: int, *, classifier: bool, most: float, device: torch.device, groups: int = 16
-) -> Batch:
+def draw(B: int, T: int, H: int, n: int, *, classifier: bool, most: float, device: torch.device, groups: int = 16) -> Batch:
     """Draw B tables in `groups` groups, shuffled. most: 0..1, how much of the prior's noise is used."""
     size = -(-B // min(groups, B))
     parts = []
