@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import time
@@ -96,11 +97,15 @@ def fit(
         with client_of(choice, place.store, reporter) as client:
             sent = client.upload(rows)
             del rows
-            plan = client.plan(sent, wanted.options())
-            told = announce(wanted, schema, plan, reporter)
-            if not dry_run:
-                model = fit_with_bar(client, place.name, sent, wanted.options(), plan.rows, reporter)
-                told |= announce_model(output, model, time.monotonic() - began, reporter)
+            try:
+                plan = client.plan(sent, wanted.options())
+                told = announce(wanted, schema, plan, reporter)
+                if not dry_run:
+                    model = fit_with_bar(client, place.name, sent, wanted.options(), plan.rows, reporter)
+                    told |= announce_model(output, model, time.monotonic() - began, reporter)
+            finally:
+                with contextlib.suppress(Exception):  # whatever went wrong is what the user must see
+                    client.drop_table(sent)
     if as_json:
         print(json.dumps({**told, "dry_run": dry_run, "warnings": reporter.warnings}, ensure_ascii=False))
 

@@ -33,7 +33,11 @@ class LocalPool:
         self.store = Path(tempfile.mkdtemp(prefix="tabgrpc-store-")) if store is None else Path(store)
         self._sockets = private_directory()
         count = _CPU_WORKERS if workers is None else workers
-        pool = WorkerPool(count, device="cpu" if device == "auto" else device, threads=threads, memory=memory)
+        try:
+            pool = WorkerPool(count, device="cpu" if device == "auto" else device, threads=threads, memory=memory)
+        except BaseException:
+            self._remove()
+            raise
         self._server = Server(Scheduler(pool, self.store), f"unix:{self._sockets}/pool.sock")
         self.address = self._server.address
         self.client = Client(self.address)
@@ -48,6 +52,9 @@ class LocalPool:
         atexit.unregister(self.close)
         self.client.close()
         self._server.stop(5.0)
+        self._remove()
+
+    def _remove(self) -> None:
         shutil.rmtree(self._sockets, ignore_errors=True)
         if self._own_store:
             shutil.rmtree(self.store, ignore_errors=True)

@@ -87,9 +87,7 @@ def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool) -> Prepar
         notes.append(note)
     shape = shape_of(checkpoint.config)
     geometry = Geometry.of(len(x), members.n_features)
-    serving = pool.serving()
-    if not serving:
-        raise Unavailable("no worker serves")
+    serving = pool.wait_serving(Scope())
     workers = Workers(len(serving), min(worker.memory_budget for worker in serving))
     try:
         chosen = plan(geometry, shape, len(members), workers, dtype, options.placement or "auto")
@@ -137,9 +135,7 @@ def _attempt(
     progress: Progress,
 ) -> Model:
     """One attempt; each has an epoch of its own, so that nothing of an earlier one can get in."""
-    serving = pool.serving()
-    if not serving:
-        raise Unavailable("no worker serves")
+    serving = pool.wait_serving(scope)
     ownership = prepared.plan.ownership(epoch, len(prepared.members), prepared.geometry, [worker.incarnation for worker in serving])
     by_name = {worker.incarnation: worker for worker in serving}
     placement = Placement(ownership, {each: by_name[each] for each in ownership.workers})
@@ -181,8 +177,13 @@ def _attempt(
     return _model(name, manifest, prepared.schema, prepared.members, prepared.checkpoint, directory, placement, prepared.plan.placement)
 
 
-def load(name: str, path: Path, pool: WorkerPool, scope: Scope, strict_bits: bool, say: Callable[[str], None]) -> Model:
-    """A model from its directory, placed for the workers that serve now. Raises NotReady, OutOfMemory; ``say`` gets warnings."""
+def load(
+    name: str, path: Path, pool: WorkerPool, scope: Scope, strict_bits: bool, say: Callable[[str], None], known: Model | None
+) -> Model:
+    """A model from its directory, placed for the workers that serve now. Raises NotReady, OutOfMemory; ``say`` gets warnings.
+
+    known: the model of that name that is served now; if it is the same version, this is its next epoch.
+    """
     directory = ModelDirectory(path)
     try:
         manifest = directory.manifest()
@@ -191,9 +192,7 @@ def load(name: str, path: Path, pool: WorkerPool, scope: Scope, strict_bits: boo
     except (DamagedModel, UnknownFormat, ValueError) as error:
         raise NotReady(str(error)) from error
     checkpoint = _checkpoint(manifest, path)
-    serving = pool.serving()
-    if not serving:
-        raise Unavailable("no worker serves")
+    serving = pool.wait_serving(scope)
     differences = manifest.policy.differences(replace(pool.policy(), dtype=manifest.policy.dtype))
     if differences:
         if strict_bits:
@@ -205,7 +204,8 @@ def load(name: str, path: Path, pool: WorkerPool, scope: Scope, strict_bits: boo
         chosen = plan(manifest.geometry, shape, manifest.members, workers, manifest.policy.dtype)
     except PlanError as error:
         raise OutOfMemory(str(error)) from error
-    placement = placed(chosen, 1, manifest, serving)
+    same = known is not None and known.manifest == manifest
+    placement = placed(chosen, known.placement.map.epoch + 1 if known is not None and same else 1, manifest, serving)
     model = _model(name, manifest, schema, members, checkpoint, directory, placement, chosen.placement)
     placing.load(model, placement, scope)
     return model
@@ -256,8 +256,8 @@ def repair(model: Model, pool: WorkerPool) -> None:
     serving = pool.serving()
     placement = placing.replaced(model.placement, serving)
     if placement is None:
-        if not serving:
-            model.broken = "no worker serves"
+        if pool.given_up:
+            model.broken = "no worker serves, and none is replaced any more"
         return
     try:
         placing.load(model, placement, Scope(600))

@@ -124,6 +124,11 @@ class Registry:
             raise NotFound(f"no {name}")
         return model
 
+    def find(self, name: str) -> Model | None:
+        """By plain name, None if there is none."""
+        with self._lock:
+            return self._models.get(name)
+
     def put(self, model: Model) -> Model | None:
         """Serves a model; returns the version that it replaces."""
         with self._lock:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from tabgrpc.scheduler.tables import Tables
 from tabgrpc.scheduler.workers import WorkerPool
 from tabgrpc.store.model import MANIFEST, check_name
 from tabgrpc.v1 import models_pb2 as pb
-from tabgrpc.wire.errors import InvalidArgument, NotFound, ServiceError
+from tabgrpc.wire.errors import AlreadyExists, InvalidArgument, NotFound, ServiceError
 
 logger = logging.getLogger("tabgrpc")
 
@@ -37,6 +38,8 @@ class Scheduler:
         self.tables, self.models, self.operations = Tables(), Registry(), Operations()
         self._predictor = Predictor(pool.size)
         self._repairing = threading.Lock()
+        self._busy: set[str] = set()
+        self._busy_lock = threading.Lock()
         self.draining = False
         pool.on_change = self._repair
 
@@ -76,8 +79,9 @@ class Scheduler:
             table = self.tables.committed(request.table)
             progress("prepare", 0, 1)
             prepared = jobs.prepare(table, request.options, self.pool)
-            model = jobs.fit(name, prepared, request.options, self.pool, self.store, operation.scope, progress)
-            self._serve(model)
+            with self._alone(name):
+                model = jobs.fit(name, prepared, request.options, self.pool, self.store, operation.scope, progress)
+                self._serve(model)
             return model.to_proto()
 
         return self.operations.start(request.request_id, work)
@@ -93,11 +97,25 @@ class Scheduler:
         if not (path / MANIFEST).is_file():
             raise NotFound(f"{path} is not a model: it has no {MANIFEST}")
         notes: list[str] = []
-        model = jobs.load(name, path, self.pool, scope, request.strict_bits, notes.append)
+        with self._alone(name):
+            model = jobs.load(name, path, self.pool, scope, request.strict_bits, notes.append, self.models.find(name))
         for note in notes:
             logger.warning("%s", note)
         self._serve(model)
         return model
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        """One fit or load of a model at a time: two would write the same version. Raises AlreadyExists for the second."""
+        with self._busy_lock:
+            if name in self._busy:
+                raise AlreadyExists(f"models/{name} is being fitted or loaded already")
+            self._busy.add(name)
+        try:
+            yield
+        finally:
+            with self._busy_lock:
+                self._busy.discard(name)
 
     def _serve(self, model: Model) -> None:
         old = self.models.put(model)

@@ -18,6 +18,8 @@ from tabgrpc.wire.errors import InvalidArgument, NotFound
 
 MAX_PIECE_BYTES = 2 << 20
 MAX_REQUEST_ID = 128
+MAX_TABLES = 64
+"""Kept at once; beyond it the oldest is forgotten."""
 
 
 @dataclass
@@ -52,10 +54,13 @@ class Tables:
             known = self._requests.get(request_id) if request_id else None
             if known in self._uploads:
                 return self._uploads[known]
+            for oldest in list(self._uploads)[: max(0, len(self._uploads) + 1 - MAX_TABLES)]:
+                self._uploads.pop(oldest).path.unlink(missing_ok=True)
             identity = uuid.uuid4().hex
             upload = Upload(f"tables/{identity}", self._directory / f"{identity}.arrows")
             upload.path.touch()
             self._uploads[upload.name] = upload
+            self._requests = {key: name for key, name in self._requests.items() if name in self._uploads}
             if request_id:
                 self._requests[request_id] = upload.name
             return upload

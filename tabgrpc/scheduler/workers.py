@@ -29,6 +29,8 @@ logger = logging.getLogger("tabgrpc")
 _POLL_SECONDS = 0.05
 _ATTACHED_POLL_SECONDS = 1.0
 _CALL_SECONDS = 10.0
+_REPLACEMENT_SECONDS = 120.0
+_GIVEN_UP = "not restarted"
 MAX_RESTARTS = 5
 RESTART_WINDOW_SECONDS = 120.0
 
@@ -128,6 +130,22 @@ class WorkerPool:
         with self._lock:
             return [slot.worker for slot in self._slots if slot.worker is not None]
 
+    def wait_serving(self, scope: Scope) -> list[Worker]:
+        """The workers that serve, waiting for the first one while some are being replaced. Raises Unavailable, saying why there is none."""
+        end = time.monotonic() + _REPLACEMENT_SECONDS
+        with self._lock:
+            while not (found := [slot.worker for slot in self._slots if slot.worker is not None]):
+                if self._closed or self.given_up or time.monotonic() > end:
+                    reasons = "; ".join(f"worker {slot.number}: {slot.reason}" for slot in self._slots)
+                    raise Unavailable(f"no worker serves ({reasons})")
+                self._lock.wait(min(0.5, scope.remaining()))
+        return found
+
+    @property
+    def given_up(self) -> bool:
+        """Whether no worker serves and none is being replaced any more."""
+        return all(slot.worker is None and slot.reason.startswith(_GIVEN_UP) for slot in self._slots)
+
     def describe(self) -> list[pool_pb2.Worker]:
         """Every slot's worker as callers see it; memory and queue are asked for now."""
         with self._lock:
@@ -206,8 +224,8 @@ class WorkerPool:
         now = time.monotonic()
         slot.restarts = [at for at in slot.restarts if now - at < RESTART_WINDOW_SECONDS]
         if len(slot.restarts) >= MAX_RESTARTS:
-            if "not restarted" not in slot.reason:
-                slot.reason = f"not restarted: died {MAX_RESTARTS} times in {RESTART_WINDOW_SECONDS:.0f} s, last: {slot.reason}"
+            if not slot.reason.startswith(_GIVEN_UP):
+                slot.reason = f"{_GIVEN_UP}: died {MAX_RESTARTS} times in {RESTART_WINDOW_SECONDS:.0f} s, last: {slot.reason}"
                 logger.error("worker %d is %s", slot.number, slot.reason)
             return False
         slot.restarts.append(now)

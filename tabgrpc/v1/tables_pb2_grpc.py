@@ -6,7 +6,8 @@ from tabgrpc.v1 import tables_pb2 as tabgrpc_dot_v1_dot_tables__pb2
 
 
 class TableServiceStub:
-    """TableService takes tables in: create, write in pieces, commit. A table lives until a model has been made of it or the scheduler stops.
+    """TableService takes tables in: create, write in pieces, commit. A table lives until it is deleted, 64 newer ones
+    have come, or the scheduler stops.
     """
 
     def __init__(self, channel):
@@ -34,7 +35,8 @@ class TableServiceStub:
 
 
 class TableServiceServicer:
-    """TableService takes tables in: create, write in pieces, commit. A table lives until a model has been made of it or the scheduler stops.
+    """TableService takes tables in: create, write in pieces, commit. A table lives until it is deleted, 64 newer ones
+    have come, or the scheduler stops.
     """
 
     def CreateTable(self, request, context):
@@ -97,7 +99,8 @@ def add_TableServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TableService:
-    """TableService takes tables in: create, write in pieces, commit. A table lives until a model has been made of it or the scheduler stops.
+    """TableService takes tables in: create, write in pieces, commit. A table lives until it is deleted, 64 newer ones
+    have come, or the scheduler stops.
     """
 
     @staticmethod

@@ -19,7 +19,7 @@ from tables import numbers, options, queries, table
 from tabgrpc import LocalPool
 from tabgrpc.scheduler.models import wait_until
 from tabgrpc.v1 import pool_pb2
-from tabgrpc.wire.errors import ServiceError
+from tabgrpc.wire.errors import AlreadyExists, ServiceError
 
 HERE = Path(__file__).parent
 
@@ -115,3 +115,47 @@ def test_a_closed_pool_leaves_nothing() -> None:
     _, alive = psutil.wait_procs(workers, timeout=5)
     assert not alive
     assert not any(path.exists() for path in paths)
+
+
+def test_a_model_served_is_loaded_again_after_a_repair(pool: LocalPool) -> None:
+    """A load of the version that is served is its next epoch; as epoch 1 the workers would refuse it as stale."""
+    name = pool.client.upload(table(300, "classification"))
+    pool.client.fit("again", name, options("classification", n_estimators=2, placement="rows"))
+    asked = queries(5)
+    expected = numbers(pool.client.predict("again", asked))
+    for _ in range(3):
+        pool.client.load("again", strict_bits=True)
+        assert np.array_equal(numbers(pool.client.predict("again", asked)), expected)
+    epochs = {each.model_version: each.epoch for each in pool.client.pool().ownership}
+    assert epochs["models/again/versions/1"] >= 4
+
+
+def test_one_fit_of_a_name_at_a_time(pool: LocalPool) -> None:
+    """Two would write the same version; the second is refused, the first one ends well."""
+    name = pool.client.upload(table(3_000, "regression"))
+    want = options("regression", n_estimators=2, placement="rows")
+    refused: list[ServiceError] = []
+
+    def second(_: object) -> None:
+        if not refused:
+            try:
+                pool.client.fit("twin", name, want)
+            except AlreadyExists as error:
+                refused.append(error)
+
+    assert pool.client.fit("twin", name, want, progress=second).rows == 3_000
+    assert "already" in str(refused[0])
+
+
+def test_the_only_worker_is_replaced_under_a_fit_and_a_predict() -> None:
+    """With nobody left for a while, callers wait for the replacement inside their deadline."""
+    with LocalPool(1) as alone:
+        name = alone.client.upload(table(300, "classification"))
+        want = options("classification", n_estimators=2)
+        alone.client.fit("m", name, want)
+        expected = numbers(alone.client.predict("m", queries(5)))
+        os.kill(alone.client.pool().workers[0].pid, signal.SIGKILL)
+        assert np.array_equal(numbers(alone.client.predict("m", queries(5), timeout=120)), expected)
+        os.kill(alone.client.pool().workers[0].pid, signal.SIGKILL)
+        alone.client.fit("m", name, want, timeout=180)
+        assert np.array_equal(numbers(alone.client.predict("m", queries(5), timeout=120)), expected)
