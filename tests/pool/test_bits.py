@@ -10,6 +10,8 @@ from tables import numbers, options, queries, random_checkpoint, table
 
 from tabgrpc import LocalPool
 
+pytestmark = pytest.mark.timeout(1_200)  # eleven worker processes after one another, on however few cores
+
 WORKERS = (1, 2, 3, 5)
 TASKS = ("classification", "regression")
 BATCHES = (1, 7, 64, 70)
