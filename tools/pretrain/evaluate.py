@@ -78,6 +78,12 @@ def run(task: str, checkpoint: str, only: list[str], members: int) -> None:
     summary(results, task)
 
 
+def header(task: str) -> str:
+    cells = ["  ".join(f"{m:>7s}" for m in MODELS) + f" {metric}" for metric in NEEDED[task]]
+    cells += ["covered", "  width"] if task == "regression" else []
+    return f"{'':20s}" + "  | ".join(cells)
+
+
 def row(name: str, scores: Scores, task: str) -> str:
     cells = ["  ".join(f"{scores[m][metric]:7.3f}" for m in MODELS) for metric in NEEDED[task]]
     cells += [f"{scores['mini'][metric]:7.3f}" for metric in ("covered", "width") if metric in scores["mini"]]
@@ -126,7 +132,7 @@ def main() -> None:
     for task in [args.task] if args.task else list(NEEDED):
         source = load_checkpoint(args.checkpoint, task=task)
         print(f"\n{task}: {source.name} {source.kind}, sha256 {source.sha256[:12]}, {args.members} members, 3 folds")
-        print(f"{'':20s}" + "  | ".join("  ".join(f"{m:>7s}" for m in MODELS) + f" {x}" for x in NEEDED[task]))
+        print(header(task))
         run(task, args.checkpoint, args.only, args.members)
 
 
