@@ -61,11 +61,16 @@ def ours(kind: str, randomised: bool, dtype: torch.dtype, x: torch.Tensor, y: to
 
 
 @pytest.mark.usefixtures("one_hot_keeps_the_dtype")
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize(
-    ("randomised", "rows", "features"),
-    [(True, 1, 3), (True, 7, 1), (True, 7, 20), (True, 300, 7), (True, 300, 1), (True, 1000, 3), (False, 7, 20), (False, 300, 7)],
+    ("kind", "randomised", "rows", "features"),
+    [
+        *((kind, True, *size) for kind in KINDS for size in ((1, 3), (7, 20), (300, 7))),
+        *((kind, False, 300, 7) for kind in KINDS),
+        ("classifier", True, 1000, 3),
+        ("classifier", True, 7, 1),
+        ("regressor", True, 300, 1),
+    ],
 )
 def test_outputs_are_upstreams(kind, randomised, dtype, rows, features):
     """Catches any wrong projection, scale, mask, order of operations or count, in the smallest table and in one of several blocks."""
