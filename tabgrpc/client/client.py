@@ -21,6 +21,7 @@ _PIECE_BYTES = 1 << 20
 _REQUEST_BYTES = 1 << 20
 _POLL_SECONDS = 0.25
 _IN_FLIGHT = 16
+_HICCUP_SECONDS = 30.0
 
 Progress = Callable[[models_pb2.FitProgress], None]
 
@@ -87,10 +88,18 @@ class Client:
         )
         operation = self._call(self._models.CreateModel, request).operation
         end = None if timeout is None else time.monotonic() + timeout
+        reached = time.monotonic()
         try:
             while not operation.done:
                 wait = models_pb2.GetOperationRequest(name=operation.name, wait_seconds=_POLL_SECONDS)
-                operation = self._call(self._models.GetOperation, wait).operation
+                try:
+                    operation = self._call(self._models.GetOperation, wait).operation
+                    reached = time.monotonic()
+                except Unavailable:  # a hiccup of the connection is no reason to give up hours of work
+                    if time.monotonic() - reached > _HICCUP_SECONDS:
+                        raise
+                    time.sleep(_POLL_SECONDS)
+                    continue
                 if progress is not None and operation.metadata.Is(models_pb2.FitProgress.DESCRIPTOR):
                     now = models_pb2.FitProgress()
                     operation.metadata.Unpack(now)

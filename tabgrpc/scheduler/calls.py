@@ -89,7 +89,7 @@ class Scope:
 
 def unary(method: Callable[..., Any], request: Any, scope: Scope, most: float = _DAY) -> Any:
     """A call without arrays. ``most``: seconds that it may take at the most."""
-    with _translated():
+    with _translated(scope):
         call = method.future(request, timeout=min(scope.remaining(), most))  # type: ignore[attr-defined]
         scope.watch(call)
         return call.result()
@@ -97,7 +97,7 @@ def unary(method: Callable[..., Any], request: Any, scope: Scope, most: float = 
 
 def stream(method: Callable[..., Any], request: Any, scope: Scope) -> Iterator[Any]:
     """A call that answers with a stream of messages without arrays."""
-    with _translated():
+    with _translated(scope):
         call = method(request, timeout=scope.remaining())
         scope.watch(call)
         yield from call
@@ -105,7 +105,7 @@ def stream(method: Callable[..., Any], request: Any, scope: Scope) -> Iterator[A
 
 def exchange(method: Callable[..., Any], first: Any, sent: Mapping[str, np.ndarray], scope: Scope) -> dict[str, np.ndarray]:
     """A call with arrays both ways. first: the header message; frames follow in messages of its type."""
-    with _translated():
+    with _translated(scope):
         call = method(_requests(first, sent), timeout=scope.remaining())
         scope.watch(call)
         return arrays(response.frame for response in call)
@@ -114,7 +114,7 @@ def exchange(method: Callable[..., Any], first: Any, sent: Mapping[str, np.ndarr
 def parcel(method: Callable[..., Any], request: Any, sent: Mapping[str, np.ndarray], scope: Scope) -> dict[str, np.ndarray]:
     """A call with a few arrays both ways, in one message each. request: all but its parcel, which is filled in."""
     request.parcel.CopyFrom(pack(sent))
-    with _translated():
+    with _translated(scope):
         call = method.future(request, timeout=scope.remaining())  # type: ignore[attr-defined]
         scope.watch(call)
         return unpack(call.result().parcel)
@@ -122,21 +122,22 @@ def parcel(method: Callable[..., Any], request: Any, sent: Mapping[str, np.ndarr
 
 def upload(method: Callable[..., Any], first: Any, sent: Mapping[str, np.ndarray], scope: Scope) -> Any:
     """A call with arrays one way."""
-    with _translated():
+    with _translated(scope):
         call = method.future(_requests(first, sent), timeout=scope.remaining())  # type: ignore[attr-defined]
         scope.watch(call)
         return call.result()
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
-    """gRPC's errors as ours."""
+def _translated(scope: Scope) -> Iterator[None]:
+    """gRPC's errors as ours. A call that was cancelled while its caller still wants it was on a lost worker's channel."""
     try:
         yield
     except grpc.RpcError as error:
-        raise from_rpc_error(error) from None
+        known = from_rpc_error(error)
+        raise known if scope.over or not isinstance(known, Cancelled) else Unavailable("the worker is lost") from None
     except grpc.FutureCancelledError:
-        raise Cancelled("given up by the caller") from None
+        raise (Cancelled("given up by the caller") if scope.over else Unavailable("the worker is lost")) from None
     except CodecError as error:
         raise Unavailable(f"an answer came damaged: {error}") from error
     except ValueError as error:

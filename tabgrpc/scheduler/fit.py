@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import numpy as np
 
@@ -66,11 +66,15 @@ class Fit:
             lanes = [shared[lane::MEMBERS_IN_FLIGHT] for lane in range(MEMBERS_IN_FLIGHT)]
             work += [threads.submit(self._fit_shared, lane) for lane in lanes if lane]
             try:
+                wait(work, return_when=FIRST_EXCEPTION)
                 for future in work:
-                    future.result()
+                    if future.done():
+                        future.result()
             except BaseException:
                 self._scope.cancel()
                 raise
+            for future in work:
+                future.result()
 
     def save(self, directory: str, folder: str) -> list[StoredFile]:
         """Has every owner write its chunks; a member's inducing K/V are written by the first of its owners."""

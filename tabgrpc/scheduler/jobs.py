@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tabgrpc.backbones.shapes import shape_of
 from tabgrpc.checkpoints import Checkpoint, CheckpointError
 from tabgrpc.checkpoints.resolve import resolve
 from tabgrpc.core.geometry import Geometry
+from tabgrpc.core.ownership import PLACEMENTS
 from tabgrpc.core.plan import BackboneShape, Plan, PlanError, Workers, plan
 from tabgrpc.core.policy import NumericPolicy
 from tabgrpc.data import DataWarning, Schema, UserError
@@ -27,9 +29,9 @@ from tabgrpc.scheduler.fit import Fit
 from tabgrpc.scheduler.models import Model, Placement, model_spec
 from tabgrpc.scheduler.workers import Worker, WorkerPool
 from tabgrpc.store.files import DamagedModel
-from tabgrpc.store.model import Manifest, ModelDirectory, UnknownFormat
+from tabgrpc.store.model import BeingWritten, Manifest, ModelDirectory, UnknownFormat
 from tabgrpc.v1 import models_pb2 as pb
-from tabgrpc.wire.errors import InvalidArgument, NotReady, OutOfMemory, ServiceError, StaleEpoch, Unavailable
+from tabgrpc.wire.errors import AlreadyExists, InvalidArgument, NotReady, OutOfMemory, ServiceError, StaleEpoch, Unavailable
 
 FIT_ATTEMPTS = 3
 DTYPES = ("float32", "float64")
@@ -55,7 +57,7 @@ class Prepared:
     warnings: tuple[str, ...]
 
 
-def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool) -> Prepared:
+def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool, scope: Scope) -> Prepared:
     """Schema, members and plan of a table. Raises InvalidArgument for what the caller must mend, OutOfMemory when nothing fits."""
     dtype = options.dtype or "float32"
     if dtype not in DTYPES:
@@ -87,25 +89,40 @@ def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool) -> Prepar
         notes.append(note)
     shape = shape_of(checkpoint.config)
     geometry = Geometry.of(len(x), members.n_features)
-    serving = pool.wait_serving(Scope())
-    workers = Workers(len(serving), min(worker.memory_budget for worker in serving))
-    try:
-        chosen = plan(geometry, shape, len(members), workers, dtype, options.placement or "auto")
-    except PlanError as error:
-        raise OutOfMemory(str(error)) from error
-    except ValueError as error:
-        raise InvalidArgument(str(error)) from error
+    if (options.placement or "auto") not in PLACEMENTS:
+        raise InvalidArgument(f"placement {options.placement!r} is none of {', '.join(PLACEMENTS)}")
+    chosen = choose(geometry, shape, len(members), dtype, pool.wait_serving(scope), options.placement)
     counts = tuple(int(n) for n in np.bincount(y, minlength=len(schema.classes))) if classification else ()
     policy = replace(pool.policy(), dtype=dtype)
     return Prepared(schema, members, checkpoint, shape, geometry, policy, chosen, x, y, counts, tuple(dict.fromkeys(notes)))
 
 
+@contextmanager
+def _readable() -> Iterator[None]:
+    """What is wrong with a directory on disk, as callers see it."""
+    try:
+        yield
+    except BeingWritten as error:
+        raise AlreadyExists(str(error)) from error
+    except (DamagedModel, UnknownFormat) as error:
+        raise NotReady(f"{error}; remove it to fit anew") from error
+
+
+def choose(
+    geometry: Geometry, shape: BackboneShape, members: int, dtype: str, serving: Sequence[Worker], placement: str = ""
+) -> Plan:
+    """The plan for the workers that serve. Raises OutOfMemory when nothing fits."""
+    workers = Workers(len(serving), min(worker.memory_budget for worker in serving))
+    try:
+        return plan(geometry, shape, members, workers, dtype, placement or "auto")
+    except PlanError as error:
+        raise OutOfMemory(str(error)) from error
+
+
 def fit(name: str, prepared: Prepared, options: pb.FitOptions, pool: WorkerPool, store: Path, scope: Scope, progress: Progress) -> Model:
     """Fits and stores a model. A lost worker costs another attempt, not the model. Nothing half-written is left on failure."""
     directory = ModelDirectory(store / name)
-    version = directory.next_version()
-    folder = directory.new_folder(version)
-    try:
+    with _readable(), directory.writing() as (version, folder):
         attempts = Retrying(
             retry=retry_if_exception_type((Unavailable, StaleEpoch)),
             stop=stop_after_attempt(FIT_ATTEMPTS),
@@ -117,9 +134,6 @@ def fit(name: str, prepared: Prepared, options: pb.FitOptions, pool: WorkerPool,
                 number = attempt.retry_state.attempt_number
                 return _attempt(name, version, prepared, options, pool, directory, folder, number, scope, progress)
         raise AssertionError("Retrying ends by returning or raising")
-    except BaseException:
-        directory.discard(folder)
-        raise
 
 
 def _attempt(
@@ -136,9 +150,8 @@ def _attempt(
 ) -> Model:
     """One attempt; each has an epoch of its own, so that nothing of an earlier one can get in."""
     serving = pool.wait_serving(scope)
-    ownership = prepared.plan.ownership(epoch, len(prepared.members), prepared.geometry, [worker.incarnation for worker in serving])
-    by_name = {worker.incarnation: worker for worker in serving}
-    placement = Placement(ownership, {each: by_name[each] for each in ownership.workers})
+    chosen = choose(prepared.geometry, prepared.shape, len(prepared.members), prepared.policy.dtype, serving, options.placement)
+    placement = placed(chosen, epoch, len(prepared.members), prepared.geometry, serving)
     manifest = Manifest(
         version=version,
         folder=folder,
@@ -161,20 +174,20 @@ def _attempt(
         written_by=f"tabgrpc {tabgrpc.__version__}",
         members_file=directory.write_members(folder, prepared.members.to_arrays()),
     )
-    version_name = f"models/{name}/versions/{version}"
-    spec = model_spec(manifest, prepared.checkpoint, prepared.plan.store)
+    shards_name = f"models/{name}/versions/{version}@{folder}"
+    spec = model_spec(manifest, prepared.checkpoint, chosen.store)
     try:
         with scope.tied() as inner:  # a failed attempt gives up its own calls, not the caller
-            work = Fit(version_name, placement, spec, prepared.geometry, prepared.shape, prepared.members, inner, progress)
+            work = Fit(shards_name, placement, spec, prepared.geometry, prepared.shape, prepared.members, inner, progress)
             work.run(prepared.x, prepared.y)
             progress("save", 0, 1)
             manifest = replace(manifest, files=tuple(work.save(str(directory.path.resolve()), folder)))
             scope.remaining()
             directory.commit(manifest)
     except BaseException:
-        placing.drop(version_name, list(placement.workers.values()))
+        placing.drop(shards_name, list(placement.workers.values()))
         raise
-    return _model(name, manifest, prepared.schema, prepared.members, prepared.checkpoint, directory, placement, prepared.plan.placement)
+    return _model(name, manifest, prepared.schema, prepared.members, prepared.checkpoint, directory, placement, chosen.placement)
 
 
 def load(
@@ -182,7 +195,7 @@ def load(
 ) -> Model:
     """A model from its directory, placed for the workers that serve now. Raises NotReady, OutOfMemory; ``say`` gets warnings.
 
-    known: the model of that name that is served now; if it is the same version, this is its next epoch.
+    known: the model of that name that is served now; if it is the same version, it goes on under its next epoch.
     """
     directory = ModelDirectory(path)
     try:
@@ -198,22 +211,35 @@ def load(
         if strict_bits:
             raise NotReady(f"{path} was fitted under another numeric policy and strict bits were asked for: {'; '.join(differences)}")
         say(f"bits differ from where {name} was fitted: {'; '.join(differences)}")
-    shape = shape_of(checkpoint.config)
-    workers = Workers(len(serving), min(worker.memory_budget for worker in serving))
-    try:
-        chosen = plan(manifest.geometry, shape, manifest.members, workers, manifest.policy.dtype)
-    except PlanError as error:
-        raise OutOfMemory(str(error)) from error
-    same = known is not None and known.manifest == manifest
-    placement = placed(chosen, known.placement.map.epoch + 1 if known is not None and same else 1, manifest, serving)
+    chosen = choose(manifest.geometry, shape_of(checkpoint.config), manifest.members, manifest.policy.dtype, serving)
+    if known is not None and known.manifest == manifest and known.directory.path == path:
+        placement = placed(chosen, known.placement.map.epoch + 1, manifest.members, manifest.geometry, serving)
+        _move(known, placement, scope)
+        return known
+    placement = placed(chosen, 1, manifest.members, manifest.geometry, serving)
     model = _model(name, manifest, schema, members, checkpoint, directory, placement, chosen.placement)
-    placing.load(model, placement, scope)
+    try:
+        placing.load(model, placement, scope)
+    except BaseException:
+        placing.drop(model.shards_name, serving)
+        raise
     return model
 
 
-def placed(chosen: Plan, epoch: int, manifest: Manifest, serving: list[Worker]) -> Placement:
+def _move(model: Model, placement: Placement, scope: Scope) -> None:
+    """Takes a model to its next epoch. Should that fail half-way, the epoch counts all the same: some workers are there already."""
+    try:
+        placing.load(model, placement, scope)
+    except ServiceError as error:
+        model.place(placement)
+        model.fail(str(error))
+        raise
+    model.place(placement)
+
+
+def placed(chosen: Plan, epoch: int, members: int, geometry: Geometry, serving: Sequence[Worker]) -> Placement:
     """A plan's ownership map over the workers that serve."""
-    ownership = chosen.ownership(epoch, manifest.members, manifest.geometry, [worker.incarnation for worker in serving])
+    ownership = chosen.ownership(epoch, members, geometry, [worker.incarnation for worker in serving])
     by_name = {worker.incarnation: worker for worker in serving}
     return Placement(ownership, {each: by_name[each] for each in ownership.workers})
 
@@ -254,14 +280,12 @@ def _model(
 def repair(model: Model, pool: WorkerPool) -> None:
     """Makes a model whole after workers were lost or replaced: the next epoch, the lost chunks loaded again from the model's files."""
     serving = pool.serving()
-    placement = placing.replaced(model.placement, serving)
+    placement = placing.replaced(model.placement, serving, pool.awaited())
     if placement is None:
         if pool.given_up:
-            model.broken = "no worker serves, and none is replaced any more"
-        return
-    try:
-        placing.load(model, placement, Scope(600))
-    except ServiceError as error:
-        model.broken = str(error)
-        raise
-    model.place(placement)
+            model.fail("no worker serves, and none is replaced any more")
+        elif model.broken and serving:  # an earlier move failed, perhaps for a reason that has passed
+            placement = Placement(replace(model.placement.map, epoch=model.placement.map.epoch + 1), model.placement.workers)
+        if placement is None or pool.given_up:
+            return
+    _move(model, placement, Scope(600))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tabgrpc.checkpoints import Checkpoint
@@ -16,7 +17,7 @@ from tabgrpc.scheduler.calls import Scope
 from tabgrpc.scheduler.workers import Worker
 from tabgrpc.store.model import Manifest, ModelDirectory
 from tabgrpc.v1 import models_pb2
-from tabgrpc.wire.errors import NotFound
+from tabgrpc.wire.errors import NotFound, Unavailable
 
 TASKS = {"classification": models_pb2.TASK_CLASSIFICATION, "regression": models_pb2.TASK_REGRESSION}
 
@@ -35,7 +36,7 @@ class Placement:
 
 @dataclass
 class Model:
-    """One version of a model. Everything but ``placement`` never changes."""
+    """One version of a model. What it is never changes; where it is (``placement``) and whether it can be served (``broken``) do."""
 
     name: str
     manifest: Manifest
@@ -48,11 +49,47 @@ class Model:
     context_bytes: int
     broken: str = ""
     _changed: threading.Condition = field(default_factory=threading.Condition)
+    _users: int = 0
+    _retired: Callable[[], None] | None = None
 
     @property
     def version_name(self) -> str:
         """"models/{model}/versions/{version}"."""
         return f"models/{self.name}/versions/{self.manifest.version}"
+
+    @property
+    def shards_name(self) -> str:
+        """The version's name on the workers. Unlike the version's number, the folder's is never given twice."""
+        return f"{self.version_name}@{self.manifest.folder}"
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """While it lasts, the workers keep this version, also if a newer one takes its place."""
+        with self._changed:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._users -= 1
+                drop = self._retired if self._users == 0 else None
+            if drop is not None:
+                drop()
+
+    def retire(self, drop: Callable[[], None]) -> None:
+        """A newer version has taken its place: ``drop`` is called when nobody uses this one any more."""
+        with self._changed:
+            self._retired = drop
+            idle = self._users == 0
+            self._changed.notify_all()
+        if idle:
+            drop()
+
+    def fail(self, reason: str) -> None:
+        """It can't be served for now; whoever waits for it is told."""
+        with self._changed:
+            self.broken = reason
+            self._changed.notify_all()
 
     def place(self, placement: Placement) -> None:
         """Moves on to the next epoch; whoever waits for it goes on."""
@@ -62,9 +99,13 @@ class Model:
             self._changed.notify_all()
 
     def wait_past(self, epoch: int, scope: Scope) -> None:
-        """Waits for a later epoch than ``epoch``. Raises what ``scope`` raises when its time is over."""
+        """Waits for a later epoch than ``epoch``. Raises Unavailable if there will be none, and what ``scope`` raises."""
         with self._changed:
             while self.placement.map.epoch <= epoch:
+                if self.broken:
+                    raise Unavailable(f"{self.version_name} can't be served: {self.broken}")
+                if self._retired is not None:
+                    raise Unavailable(f"{self.version_name} was replaced, and a worker that had it is lost")
                 self._changed.wait(min(scope.remaining(), 0.5))
 
     def spec(self) -> internal.ModelSpec:

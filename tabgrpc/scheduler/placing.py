@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tabgrpc.core.geometry import Geometry
@@ -29,7 +29,7 @@ def load(model: Model, placement: Placement, scope: Scope) -> None:
 
     def one(worker: Worker) -> None:
         request = pb.LoadShardsRequest(
-            ref=placement.ref(model.version_name, worker),
+            ref=placement.ref(model.shards_name, worker),
             spec=model.spec(),
             shards=owned(placement.map, worker, model.manifest.geometry),
             directory=str(model.directory.path.resolve()),
@@ -43,7 +43,7 @@ def load(model: Model, placement: Placement, scope: Scope) -> None:
         list(threads.map(one, workers))
 
 
-def drop(model_version: str, workers: Sequence[Worker]) -> None:
+def drop(shards_name: str, workers: Sequence[Worker]) -> None:
     """Frees a model version on workers; one that doesn't answer has freed it in its own way."""
     from contextlib import suppress
 
@@ -51,18 +51,21 @@ def drop(model_version: str, workers: Sequence[Worker]) -> None:
 
     for worker in workers:
         with suppress(ServiceError):
-            unary(worker.stub.DropShards, pb.DropShardsRequest(model_version=model_version), Scope(10))
+            unary(worker.stub.DropShards, pb.DropShardsRequest(model_version=shards_name), Scope(10))
 
 
-def replaced(placement: Placement, serving: Sequence[Worker]) -> Placement | None:
+def replaced(placement: Placement, serving: Sequence[Worker], awaited: Collection[int]) -> Placement | None:
     """The next epoch's placement if some owner is gone and the others can take over, else None.
 
-    A lost owner's chunks go to whoever serves in its slot now; if nobody does, to the survivors, one after the other. Nobody else's
-    chunks move: healthy shards are never dropped.
+    awaited: slots whose replacement is on its way; nothing moves while an owner of one of them is missing. A lost owner's chunks go to
+    whoever serves in its slot now; if nobody will, to the survivors, one after the other. Nobody else's chunks move: healthy shards are
+    never dropped.
     """
     present = {worker.incarnation: worker for worker in serving}
+    if not serving or all(present.get(name) is placement.workers[name] for name in placement.map.workers):
+        return None  # also an owner that came back over another channel is a change
     lost = [name for name in placement.map.workers if name not in present]
-    if not lost or not serving:
+    if any(placement.workers[name].slot in awaited for name in lost):
         return None
     by_slot = {worker.slot: worker for worker in serving}
     heirs = {}

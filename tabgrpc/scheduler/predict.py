@@ -9,6 +9,7 @@ import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -21,7 +22,7 @@ from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.scheduler.calls import Scope, parcel
 from tabgrpc.scheduler.fit import Arrays, unpack
 from tabgrpc.scheduler.models import Model, Placement
-from tabgrpc.scheduler.workers import Worker
+from tabgrpc.scheduler.workers import Worker, WorkerPool
 from tabgrpc.wire.codec import PARCEL_BYTES
 from tabgrpc.wire.errors import OutOfMemory, QueueFull, StaleEpoch, Unavailable
 
@@ -31,8 +32,10 @@ MAX_ATTEMPTS = 12
 class Predictor:
     """Runs query tiles of all models; a bounded number of them at once."""
 
-    def __init__(self, workers: int) -> None:
-        """workers: of the pool; tiles in flight are four for each."""
+    def __init__(self, pool: WorkerPool) -> None:
+        """Tiles in flight are four for each of the pool's workers."""
+        workers = pool.size
+        self._pool = pool
         self._flight = _Flight(4 * workers)
         self._tiles = ThreadPoolExecutor(4 * workers, "tile")
         self._calls = ThreadPoolExecutor(16 * workers, "call")
@@ -70,14 +73,15 @@ class Predictor:
                 if model.broken:
                     raise Unavailable(f"{model.version_name} can't be served: {model.broken}")
                 try:
-                    with self._flight:
+                    with self._flight.one(scope) as limit:
                         outputs = _Tile(self, model, placement, shape, levels, scope, next(self._turn)).run(x)
                 except (Unavailable, StaleEpoch):
-                    if any(not _alive(worker) for worker in placement.workers.values()):
+                    serving = self._pool.serving()
+                    if any(all(worker is not each for each in serving) for worker in placement.workers.values()):
                         model.wait_past(placement.map.epoch, scope)
                     raise
                 except OutOfMemory:
-                    self._flight.halve()
+                    self._flight.halve(limit)
                     raise
                 return self._aggregate(model, outputs)
         raise AssertionError("Retrying ends by returning or raising")
@@ -108,19 +112,6 @@ def _parcels(members: list[int], each: int) -> list[list[int]]:
     return [members[at : at + size] for at in range(0, len(members), size)]
 
 
-def _alive(worker: Worker) -> bool:
-    """Whether a worker's process exists; of one on another machine the watcher knows."""
-    import os
-
-    if not worker.address.startswith("unix:"):
-        return True
-    try:
-        os.kill(worker.pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 class _Flight:
     """Tiles in flight, a limit that an out-of-memory error halves for good."""
 
@@ -128,19 +119,26 @@ class _Flight:
         self._limit, self._count = limit, 0
         self._changed = threading.Condition()
 
-    def halve(self) -> None:
+    def halve(self, seen: int) -> None:
+        """Halves the limit that the failed tile saw; the others that failed with it change nothing more."""
         with self._changed:
-            self._limit = max(1, self._limit // 2)
+            if self._limit == seen:
+                self._limit = max(1, seen // 2)
 
-    def __enter__(self) -> None:
+    @contextmanager
+    def one(self, scope: Scope) -> Iterator[int]:
+        """A place in flight, waited for inside the caller's time; the limit at that moment."""
         with self._changed:
-            self._changed.wait_for(lambda: self._count < self._limit)
+            while self._count >= self._limit:
+                self._changed.wait(min(scope.remaining(), 0.5))
             self._count += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._count -= 1
-            self._changed.notify()
+            limit = self._limit
+        try:
+            yield limit
+        finally:
+            with self._changed:
+                self._count -= 1
+                self._changed.notify()
 
 
 class _Tile:
@@ -165,23 +163,31 @@ class _Tile:
         for member in range(len(x)):
             groups.setdefault(self._placement.map.owners_of(member), []).append(member)
         outputs: Arrays = {}
-        item = x[0].itemsize
         alone = [(owners[0], part) for owners, members in groups.items() if len(owners) == 1 for part in _parcels(members, x[0].nbytes)]
         calls = []
         for name, members in alone:
             worker = self._placement.workers[name]
             request = pb.PredictTileRequest(
-                ref=self._placement.ref(self._model.version_name, worker), members=members, quantiles=self._levels
+                ref=self._placement.ref(self._model.shards_name, worker), members=members, quantiles=self._levels
             )
             calls.append((worker.stub.PredictTile, request, {f"x/{m}": x[m] for m in members}, self._scope))
         for answer in self._predictor.everywhere(calls):
             outputs |= answer
-        vectors = x[0].shape[0] * item * (x[0].shape[1] + 3 * self._shape.icl)
         for owners, members in groups.items():
             if len(owners) > 1:
-                for part in _parcels(members, vectors):
+                for part in _parcels(members, self._largest(owners, members[0], x[0])):
                     outputs |= self._shared(owners, part, x)
         return [outputs[f"out/{member}"] for member in range(len(x))]
+
+    def _largest(self, owners: tuple[str, ...], member: int, x: np.ndarray) -> int:
+        """Bytes of the largest message about one member: its hidden rows, queries and root, or an owner's subtrees."""
+        geometry = self._model.manifest.geometry
+        vector = x.shape[0] * 2 * self._shape.icl * x.itemsize  # twice: sums and peaks come with each head's vector
+        subtrees = 1
+        for name in owners:
+            runs = self._placement.map.runs(member, name, geometry)
+            subtrees = max(subtrees, sum(min(len(run), 2 * geometry.blocks.bit_length()) for run in runs))
+        return x.nbytes + max(3, subtrees) * vector
 
     def _shared(self, owners: tuple[str, ...], members: list[int], x: list[np.ndarray]) -> Arrays:
         """Members whose rows several workers own: the home worker computes the tile's vectors, all owners attend, layer by layer."""
@@ -203,7 +209,7 @@ class _Tile:
         self, worker: Worker, members: list[int], kind: pb.TileStepKind, layer: int, sent: Arrays
     ) -> tuple[object, pb.TileStepRequest, Arrays, Scope]:
         request = pb.TileStepRequest(
-            ref=self._placement.ref(self._model.version_name, worker), members=members, kind=kind, layer=layer, quantiles=self._levels
+            ref=self._placement.ref(self._model.shards_name, worker), members=members, kind=kind, layer=layer, quantiles=self._levels
         )
         return worker.stub.TileStep, request, sent, self._scope
 

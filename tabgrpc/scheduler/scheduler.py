@@ -28,6 +28,8 @@ from tabgrpc.wire.errors import AlreadyExists, InvalidArgument, NotFound, Servic
 
 logger = logging.getLogger("tabgrpc")
 
+_REPAIR_AGAIN_SECONDS = 5.0
+
 
 class Scheduler:
     """One pool's scheduler. Holds no GPU and computes nothing but preprocessing and sums over members."""
@@ -36,7 +38,7 @@ class Scheduler:
         """store: directory of the models."""
         self.pool, self.store = pool, store
         self.tables, self.models, self.operations = Tables(), Registry(), Operations()
-        self._predictor = Predictor(pool.size)
+        self._predictor = Predictor(pool)
         self._repairing = threading.Lock()
         self._busy: set[str] = set()
         self._busy_lock = threading.Lock()
@@ -47,7 +49,7 @@ class Scheduler:
 
     def plan(self, request: pb.PlanModelRequest) -> pb.PlanModelResponse:
         """What a fit would cost."""
-        prepared = jobs.prepare(self.tables.committed(request.table), request.options, self.pool)
+        prepared = jobs.prepare(self.tables.committed(request.table), request.options, self.pool, Scope())
         plan = prepared.plan
         return pb.PlanModelResponse(
             rows=prepared.geometry.rows,
@@ -78,10 +80,11 @@ class Scheduler:
 
             table = self.tables.committed(request.table)
             progress("prepare", 0, 1)
-            prepared = jobs.prepare(table, request.options, self.pool)
+            prepared = jobs.prepare(table, request.options, self.pool, operation.scope)
             with self._alone(name):
                 model = jobs.fit(name, prepared, request.options, self.pool, self.store, operation.scope, progress)
                 self._serve(model)
+            self._repair()
             return model.to_proto()
 
         return self.operations.start(request.request_id, work)
@@ -97,11 +100,12 @@ class Scheduler:
         if not (path / MANIFEST).is_file():
             raise NotFound(f"{path} is not a model: it has no {MANIFEST}")
         notes: list[str] = []
-        with self._alone(name):
+        with self._alone(name), self._repairing:
             model = jobs.load(name, path, self.pool, scope, request.strict_bits, notes.append, self.models.find(name))
+            self._serve(model)
         for note in notes:
             logger.warning("%s", note)
-        self._serve(model)
+        self._repair()
         return model
 
     @contextmanager
@@ -119,14 +123,17 @@ class Scheduler:
 
     def _serve(self, model: Model) -> None:
         old = self.models.put(model)
-        if old is not None and old.version_name != model.version_name:
-            placing.drop(old.version_name, self.pool.serving())
+        if old is not None and old is not model:
+            old.retire(lambda: placing.drop(old.shards_name, self.pool.serving()))
 
     def delete(self, name: str) -> None:
         """Frees a model everywhere and removes its files."""
-        model = self.models.remove(name)
-        placing.drop(model.version_name, self.pool.serving())
-        shutil.rmtree(model.directory.path, ignore_errors=True)
+        plain = self._model_name(name)
+        with self._alone(plain):
+            model = self.models.remove(f"models/{plain}")
+            model.retire(lambda: placing.drop(model.shards_name, self.pool.serving()))
+            if model.directory.path == self.store / plain:  # one that was loaded from another's directory owns no files
+                shutil.rmtree(model.directory.path, ignore_errors=True)
 
     @staticmethod
     def _model_name(resource: str) -> str:
@@ -140,9 +147,8 @@ class Scheduler:
 
     # --- predict ---
 
-    def predict(self, request: pb.PredictRequest, scope: Scope) -> pa.Table:
-        """Answers for the rows of one request, in their order."""
-        model = self.models.get(request.model)
+    def predict(self, model: Model, request: pb.PredictRequest, scope: Scope) -> pa.Table:
+        """Answers for the rows of one request, in their order. The caller holds ``model.used()``."""
         levels = list(request.quantiles)
         if any(not 0.0 < level < 1.0 for level in levels):
             raise InvalidArgument(f"quantile levels lie between 0 and 1, not {levels}")
@@ -160,12 +166,18 @@ class Scheduler:
     # --- the pool ---
 
     def _repair(self) -> None:
+        again = False
         with self._repairing:
             for model in self.models.all():
                 try:
                     jobs.repair(model, self.pool)
                 except ServiceError as error:
                     logger.warning("%s can't be repaired yet: %s", model.version_name, error)
+                    again = True
+        if again and not self.draining:
+            timer = threading.Timer(_REPAIR_AGAIN_SECONDS, self._repair)
+            timer.daemon = True
+            timer.start()
 
     def drain(self) -> None:
         """Gives up running fits; predicts in flight go on."""

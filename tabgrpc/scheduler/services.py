@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import grpc
 
@@ -101,7 +102,9 @@ class ModelService(models_pb2_grpc.ModelServiceServicer):
     def Predict(self, request: models_pb2.PredictRequest, context: grpc.ServicerContext) -> models_pb2.PredictResponse:
         self._admit()
         with callers_scope(context.time_remaining(), context.add_callback) as scope:
-            return models_pb2.PredictResponse(arrow=write_stream(self._scheduler.predict(request, scope)))
+            model = self._scheduler.models.get(request.model)
+            with model.used():
+                return models_pb2.PredictResponse(arrow=write_stream(self._scheduler.predict(model, request, scope)))
 
     @guarded_stream
     def StreamPredict(
@@ -109,19 +112,25 @@ class ModelService(models_pb2_grpc.ModelServiceServicer):
     ) -> Iterator[models_pb2.StreamPredictResponse]:
         self._admit()
         with callers_scope(context.time_remaining(), context.add_callback) as scope:
-            for answer in ahead(self._named(requests), lambda request: self._scheduler.predict(request, scope), _STREAM_IN_FLIGHT):
-                yield models_pb2.StreamPredictResponse(response=models_pb2.PredictResponse(arrow=write_stream(answer)))
+            first = next(requests, None)
+            if first is None:
+                return
+            if not first.request.model:
+                raise InvalidArgument("the first request of a stream names the model")
+            model = self._scheduler.models.get(first.request.model)  # one version for the whole stream, whatever is fitted meanwhile
+            with model.used():
+                asked = self._filled(chain([first], requests), first.request.model)
+                for answer in ahead(asked, lambda request: self._scheduler.predict(model, request, scope), _STREAM_IN_FLIGHT):
+                    yield models_pb2.StreamPredictResponse(response=models_pb2.PredictResponse(arrow=write_stream(answer)))
 
     @staticmethod
-    def _named(requests: Iterator[models_pb2.StreamPredictRequest]) -> Iterator[models_pb2.PredictRequest]:
-        """Requests of a stream, each with the model and quantiles that an earlier one named."""
-        model = ""
+    def _filled(requests: Iterable[models_pb2.StreamPredictRequest], model: str) -> Iterator[models_pb2.PredictRequest]:
+        """Requests of a stream, each with the quantiles that an earlier one named. Raises InvalidArgument for another model's."""
         quantiles: tuple[float, ...] = ()
         for each in requests:
             request = each.request
-            if not (model := request.model or model):
-                raise InvalidArgument("the first request of a stream names the model")
-            request.model = model
+            if request.model not in ("", model):
+                raise InvalidArgument(f"a stream is for one model; it began with {model} and goes on with {request.model}")
             if request.quantiles:
                 quantiles = tuple(request.quantiles)
             else:

@@ -59,6 +59,7 @@ class _Slot:
     worker: Worker | None = None
     reason: str = "starting"
     restarts: list[float] | None = None
+    busy: bool = False
 
 
 class WorkerPool:
@@ -146,6 +147,15 @@ class WorkerPool:
         """Whether no worker serves and none is being replaced any more."""
         return all(slot.worker is None and slot.reason.startswith(_GIVEN_UP) for slot in self._slots)
 
+    def awaited(self) -> frozenset[int]:
+        """Slots whose worker is lost and whose replacement is on its way."""
+        with self._lock:
+            return frozenset(
+                slot.number
+                for slot in self._slots
+                if slot.process is not None and slot.worker is None and not slot.reason.startswith(_GIVEN_UP)
+            )
+
     def describe(self) -> list[pool_pb2.Worker]:
         """Every slot's worker as callers see it; memory and queue are asked for now."""
         with self._lock:
@@ -194,18 +204,33 @@ class WorkerPool:
                 self._lock.wait(_POLL_SECONDS)
                 if self._closed:
                     return
-            changed = False
-            for slot in self._slots:
-                if slot.process is not None and slot.process.process.poll() is not None:
-                    changed |= self._lose(slot, slot.process.reason())
-                    changed |= self._respawn(slot)
+            try:
+                changed = self._look(last_poll)
+            except Exception:  # whatever it was, the next look must come: without it no loss is noticed any more
+                logger.exception("looking after the workers failed")
+                changed = True
             if time.monotonic() - last_poll > _ATTACHED_POLL_SECONDS:
                 last_poll = time.monotonic()
-                for slot in self._slots:
-                    if slot.process is None and slot.address:
-                        changed |= self._poll_attached(slot)
-            if changed and not self._closed:
-                threading.Thread(target=self.on_change, name="repair", daemon=True).start()
+            if changed:
+                self._tell()
+
+    def _look(self, last_poll: float) -> bool:
+        """One look at all slots; whether something changed. Replacements are started on threads of their own."""
+        changed = False
+        for slot in self._slots:
+            if slot.process is not None and not slot.busy and slot.process.process.poll() is not None:
+                changed |= self._lose(slot, slot.process.reason())
+                slot.busy = True
+                threading.Thread(target=self._replace, args=[slot], name=f"replace-{slot.number}", daemon=True).start()
+        if time.monotonic() - last_poll > _ATTACHED_POLL_SECONDS:
+            for slot in self._slots:
+                if slot.process is None and slot.address:
+                    changed |= self._poll_attached(slot)
+        return changed
+
+    def _tell(self) -> None:
+        if not self._closed:
+            threading.Thread(target=self.on_change, name="repair", daemon=True).start()
 
     def _lose(self, slot: _Slot, reason: str) -> bool:
         with self._lock:
@@ -217,27 +242,33 @@ class WorkerPool:
         worker.channel.close()
         return True
 
-    def _respawn(self, slot: _Slot) -> bool:
-        """Starts a replacement, unless one died too often of late."""
+    def _replace(self, slot: _Slot) -> None:
+        """Starts a replacement, unless one died too often of late. A failed one is ended, and the next look tries again."""
         assert slot.process is not None
         assert slot.restarts is not None
         now = time.monotonic()
         slot.restarts = [at for at in slot.restarts if now - at < RESTART_WINDOW_SECONDS]
         if len(slot.restarts) >= MAX_RESTARTS:
-            if not slot.reason.startswith(_GIVEN_UP):
-                slot.reason = f"{_GIVEN_UP}: died {MAX_RESTARTS} times in {RESTART_WINDOW_SECONDS:.0f} s, last: {slot.reason}"
-                logger.error("worker %d is %s", slot.number, slot.reason)
-            return False
+            slot.reason = f"{_GIVEN_UP}: died {MAX_RESTARTS} times in {RESTART_WINDOW_SECONDS:.0f} s, last: {slot.reason}"
+            logger.error("worker %d is %s", slot.number, slot.reason)
+            self._tell()
+            return  # it stays busy: nobody looks after it any more
         slot.restarts.append(now)
         slot.process.stop(0)
-        slot.process = WorkerProcess(slot.number, self._directory, *self._settings)
+        with self._lock:
+            if self._closed:
+                return
+            slot.process = WorkerProcess(slot.number, self._directory, *self._settings)
         try:
             self._admit(slot, self._greet(slot))
-        except (ServiceError, OSError) as error:
+        except Exception as error:  # also a worker of another version, whose policy can't be read
             slot.reason = str(error)
-            return False
-        logger.warning("worker %d is replaced", slot.number)
-        return True
+            logger.warning("the replacement of worker %d failed: %s", slot.number, error)
+            slot.process.stop(0)
+        else:
+            logger.warning("worker %d is replaced", slot.number)
+            self._tell()
+        slot.busy = False
 
     def _poll_attached(self, slot: _Slot) -> bool:
         """Whether an attached worker was lost, came back, or is another process than before."""
@@ -257,7 +288,7 @@ class WorkerPool:
             self._closed = True
             self._lock.notify_all()
         if hasattr(self, "_watcher"):
-            self._watcher.join(timeout=150)
+            self._watcher.join(timeout=30)
         processes = [slot.process for slot in self._slots if slot.process is not None]
         if processes:
             with ThreadPoolExecutor(len(processes)) as threads:

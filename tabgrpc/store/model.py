@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,10 @@ class Manifest:
             raise DamagedModel(f"{where} is damaged: {error}") from error
 
 
+class BeingWritten(RuntimeError):
+    """Somebody else writes a version of the model."""
+
+
 def check_name(name: str) -> str:
     """The name if a model may have it. Raises ValueError."""
     if not _NAME.fullmatch(name):
@@ -104,11 +110,31 @@ class ModelDirectory:
         return Manifest.from_json(text, str(where))
 
     def next_version(self) -> int:
-        """The number of the version to be written next."""
+        """The number of the version to be written next. Raises DamagedModel, UnknownFormat rather than write over what it can't read."""
+        return self.manifest().version + 1 if (self.path / MANIFEST).exists() else 1
+
+    @contextmanager
+    def writing(self) -> Iterator[tuple[int, str]]:
+        """A new version's number and folder, for this writer alone; if it isn't committed, nothing of it is left.
+
+        Raises BeingWritten while another process or thread writes a version of the model.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            return self.manifest().version + 1
-        except (DamagedModel, UnknownFormat):
-            return 1
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise BeingWritten(f"{self.path} is being written by another fit") from error
+            version = self.next_version()
+            folder = self.new_folder(version)
+            try:
+                yield version, folder
+            except BaseException:
+                self.discard(folder)
+                raise
+        finally:
+            os.close(handle)
 
     def new_folder(self, version: int) -> str:
         """A folder for a version's files, made now; nothing of an older version is touched."""
@@ -128,11 +154,11 @@ class ModelDirectory:
         except SafetensorError as error:
             raise DamagedModel(f"{file.path} is not a safetensors file") from error
 
-    def commit(self, manifest: Manifest, keep: Sequence[str] = ()) -> None:
-        """Makes a version the current one, then removes other versions' folders, all but those in ``keep``."""
+    def commit(self, manifest: Manifest) -> None:
+        """Makes a version the current one, then removes the other versions' folders."""
         replace(self.path / MANIFEST, manifest.to_json().encode())
         for other in self.path.iterdir():
-            if _FOLDER.fullmatch(other.name) and other.is_dir() and not other.is_symlink() and other.name not in (manifest.folder, *keep):
+            if _FOLDER.fullmatch(other.name) and other.is_dir() and not other.is_symlink() and other.name != manifest.folder:
                 shutil.rmtree(other, ignore_errors=True)
 
     def discard(self, folder: str) -> None:

@@ -37,7 +37,12 @@ def test_D04_a_killed_worker_costs_nobody_an_answer(pool: LocalPool, placement: 
     name = pool.client.upload(table(300, "classification"))
     pool.client.fit(placement, name, options("classification", n_estimators=4, placement=placement))
     expected = numbers(pool.client.predict(placement, asked))
-    epoch = pool.client.pool().ownership[-1].epoch
+    version = f"models/{placement}/versions/1"
+
+    def epoch() -> int:
+        return {each.model_version: each.epoch for each in pool.client.pool().ownership}[version]
+
+    assert epoch() == 1
     found: list[np.ndarray] = []
     thread = threading.Thread(target=lambda: found.append(numbers(pool.client.predict(placement, asked))))
     thread.start()
@@ -48,7 +53,9 @@ def test_D04_a_killed_worker_costs_nobody_an_answer(pool: LocalPool, placement: 
     assert np.array_equal(found[0], expected)
     wait_until(lambda: all(worker.state == pool_pb2.WORKER_STATE_SERVING for worker in pool.client.pool().workers), 60, "the replacement")
     assert victim not in [worker.pid for worker in pool.client.pool().workers]
-    wait_until(lambda: max(each.epoch for each in pool.client.pool().ownership) > epoch, 60, "the next epoch")
+    wait_until(lambda: epoch() == 2, 60, "the next epoch")
+    owners = {owner for each in pool.client.pool().ownership if each.model_version == version for m in each.members for owner in m.owners}
+    assert owners == {worker.incarnation for worker in pool.client.pool().workers}, "the replacement has taken over, nobody else"
     assert np.array_equal(numbers(pool.client.predict(placement, asked)), expected)
 
 

@@ -21,7 +21,8 @@ from tabgrpc.wire.errors import Cancelled, QueueFull, Unavailable
 T = TypeVar("T")
 Task = Generator[None, None, T]
 
-PREDICT, FIT = 0, 1
+PREDICT, LOAD, FIT = 0, 1, 2
+"""How urgent a task is: a load repairs what callers wait for, a fit can go on a quantum later."""
 MAX_WAITING = 256
 
 

@@ -79,8 +79,11 @@ class Models:
         }
 
     def put(self, model: ModelShards) -> None:
-        """Makes a model found, in the place of an older epoch's."""
+        """Makes a model found, in the place of an older epoch's. Raises StaleEpoch if a newer one came meanwhile."""
         with self._lock:
+            known = self._models.get(model.model_version)
+            if known is not None and known.epoch > model.epoch:
+                raise StaleEpoch(f"{model.model_version} is at epoch {known.epoch}, the call was of epoch {model.epoch}")
             self._models[model.model_version] = model
 
     def drop(self, model_version: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from importlib.metadata import version
 
-import numpy
 import torch
 import torch.nn.functional as F
 
@@ -22,7 +22,7 @@ def own_policy(dtype: str = "float32") -> NumericPolicy:
         device="cpu",
         hardware=f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         recipe="eager",
-        libraries=(("numpy", numpy.__version__), ("tabicl", "2.2.0"), ("torch", torch.__version__)),
+        libraries=tuple((name, version(name)) for name in ("numpy", "tabicl", "torch")),
         canary=canary(),
     )
 

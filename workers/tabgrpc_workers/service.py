@@ -20,10 +20,10 @@ from tabgrpc.core.reduction import Node, Partial
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.internal.v1.shards_pb2_grpc import ShardServiceServicer
 from tabgrpc.store.files import DamagedModel, StoredFile
-from tabgrpc.wire.codec import CodecError, arrays, frames, pack, unpack
+from tabgrpc.wire.codec import MAX_STREAM_BYTES, CodecError, arrays, frames, pack, unpack
 from tabgrpc.wire.errors import InvalidArgument, NotReady, Unavailable, guarded, guarded_stream
 from tabgrpc_workers import fit, query, storage
-from tabgrpc_workers.device import FIT, PREDICT, Device, Task
+from tabgrpc_workers.device import FIT, LOAD, PREDICT, Device, Task
 from tabgrpc_workers.kernels import KVRun
 from tabgrpc_workers.models import Models
 from tabgrpc_workers.shard import ModelShards, finite, run_rows
@@ -61,12 +61,14 @@ class ShardService(ShardServiceServicer):
 
     @guarded
     def OpenShards(self, requests: Iterator[pb.OpenShardsRequest], context: grpc.ServicerContext) -> pb.OpenShardsResponse:
-        first, tensors = _received(requests)
+        first = _first(requests)
         model = self.models.prepare(first.ref, first.spec, first.shards)
         shape, item = model.backbone.shape, model.backbone.dtype.itemsize
         rows = sum(len(run_rows(model.geometry, run)) for shard in model.shards.values() for run in shard.runs)
         columns = len(model.shards) * shape.column_bytes(model.groups, item)
-        self.models.admit(shape.context_bytes(rows, item) + columns)
+        features = rows * (model.features + 1) * item
+        self.models.admit(shape.context_bytes(rows, item) + columns + features)  # before a byte of them is received
+        tensors = _tensors(first, requests, features)
         for shard in model.shards.values():
             x, y = ({run.start: tensors.get(f"{name}/{shard.member}/{run.start}") for run in shard.runs} for name in ("x", "y"))
             if any(part is None for part in (*x.values(), *y.values())):
@@ -214,7 +216,8 @@ class ShardService(ShardServiceServicer):
                 yield from storage.load(model, shard, Path(request.directory), files, request.folder)
 
         try:
-            self._run(context, task(), FIT)
+            if missing:
+                self._run(context, task(), LOAD)
         except DamagedModel as error:
             raise NotReady(str(error)) from error
         self.models.put(model)
@@ -231,9 +234,19 @@ class ShardService(ShardServiceServicer):
 
 def _received(requests: Iterator[Any]) -> tuple[Any, Tensors]:
     """The first message of a stream, and the tensors of its frames."""
+    first = _first(requests)
+    return first, _tensors(first, requests, MAX_STREAM_BYTES)
+
+
+def _first(requests: Iterator[Any]) -> Any:
     first = next(requests, None)
     if first is None:
         raise InvalidArgument("an empty stream")
+    return first
+
+
+def _tensors(first: Any, requests: Iterator[Any], limit: int) -> Tensors:
+    """The tensors of a stream's frames, of at most ``limit`` bytes."""
 
     def parts() -> Iterator[pb.Frame]:
         if first.HasField("frame"):
@@ -242,7 +255,7 @@ def _received(requests: Iterator[Any]) -> tuple[Any, Tensors]:
             yield request.frame
 
     try:
-        return first, {name: torch.from_numpy(array) for name, array in arrays(parts()).items()}
+        return {name: torch.from_numpy(array) for name, array in arrays(parts(), limit).items()}
     except CodecError as error:
         raise InvalidArgument(str(error)) from error
 
