@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -188,12 +187,3 @@ class Registry:
         """In order of their names."""
         with self._lock:
             return [self._models[name] for name in sorted(self._models)]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    """Waits for a condition, for tests and start-up. Raises TimeoutError saying what for."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError(f"{what} did not happen within {seconds:.0f} s")
-        time.sleep(0.02)

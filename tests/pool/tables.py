@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,12 @@ def random_checkpoint(path: Path, kind: str, seed: int = 0) -> Path:
         if "freqs" not in name:
             parameter.data.add_(torch.randn_like(parameter) * 0.08)
     return save_checkpoint(path, kind, config, net.state_dict()).path
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Waits for a condition. Raises TimeoutError saying what for."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what} did not happen within {seconds:.0f} s")
+        time.sleep(0.02)

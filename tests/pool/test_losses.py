@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from tables import numbers, options, queries, table
+from tables import numbers, options, queries, table, wait_until
 
 from tabgrpc import LocalPool
-from tabgrpc.scheduler.models import wait_until
 from tabgrpc.v1 import pool_pb2
 from tabgrpc.wire.errors import AlreadyExists, ServiceError
 

@@ -4,32 +4,40 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
-import numpy as np
-import torch
 from torch import Tensor
 
 from tabgrpc.core.policy import NumericPolicy
-from tabgrpc.core.reduction import Node, Partial
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.internal.v1.shards_pb2_grpc import ShardServiceServicer
 from tabgrpc.store.files import DamagedModel, StoredFile
-from tabgrpc.wire.codec import MAX_STREAM_BYTES, CodecError, arrays, frames, pack, unpack
+from tabgrpc.wire.codec import frames, pack
 from tabgrpc.wire.errors import InvalidArgument, NotReady, Unavailable, guarded, guarded_stream
 from tabgrpc_workers import fit, query, storage
+from tabgrpc_workers.arrays import (
+    Tensors,
+    first_of,
+    get,
+    kv_runs,
+    kv_tensors,
+    packed_nodes,
+    partial_of,
+    plain,
+    received,
+    tensors_of,
+    unpacked,
+)
 from tabgrpc_workers.device import FIT, LOAD, PREDICT, Device, Task
-from tabgrpc_workers.kernels import KVRun
 from tabgrpc_workers.models import Models
 from tabgrpc_workers.shard import ModelShards, finite, run_rows
 
 T = TypeVar("T")
-Tensors = dict[str, Tensor]
 
 
 class ShardService(ShardServiceServicer):
@@ -61,14 +69,14 @@ class ShardService(ShardServiceServicer):
 
     @guarded
     def OpenShards(self, requests: Iterator[pb.OpenShardsRequest], context: grpc.ServicerContext) -> pb.OpenShardsResponse:
-        first = _first(requests)
+        first = first_of(requests)
         model = self.models.prepare(first.ref, first.spec, first.shards)
         shape, item = model.backbone.shape, model.backbone.dtype.itemsize
         rows = sum(len(run_rows(model.geometry, run)) for shard in model.shards.values() for run in shard.runs)
         columns = len(model.shards) * shape.column_bytes(model.groups, item)
         features = rows * (model.features + 1) * item
         self.models.admit(shape.context_bytes(rows, item) + columns + features)  # before a byte of them is received
-        tensors = _tensors(first, requests, features)
+        tensors = tensors_of(first, requests, features)
         for shard in model.shards.values():
             x, y = ({run.start: tensors.get(f"{name}/{shard.member}/{run.start}") for run in shard.runs} for name in ("x", "y"))
             if any(part is None for part in (*x.values(), *y.values())):
@@ -110,7 +118,7 @@ class ShardService(ShardServiceServicer):
 
     @guarded_stream
     def FitStage(self, requests: Iterator[pb.FitStageRequest], context: grpc.ServicerContext) -> Iterator[pb.FitStageResponse]:
-        first, tensors = _received(requests)
+        first, tensors = received(requests)
         model = self.models.get(first.ref)
         shard = model.shard(first.member)
         shape, layer = model.backbone.shape, first.layer
@@ -118,24 +126,24 @@ class ShardService(ShardServiceServicer):
         def task() -> Task[Tensors]:
             match first.kind:
                 case pb.FIT_STAGE_KIND_COLUMN if layer < shape.column_blocks:
-                    return _packed((yield from fit.column(model, shard, self.device, layer, _ignore)), "")
+                    return packed_nodes((yield from fit.column(model, shard, self.device, layer, _ignore)), "")
                 case pb.FIT_STAGE_KIND_COLUMN_END if layer < shape.column_blocks:
-                    fit.column_end(model, shard, layer, _partial(tensors, ""))
+                    fit.column_end(model, shard, layer, partial_of(tensors, ""))
                     return {}
                 case pb.FIT_STAGE_KIND_ROWS:
                     yield from fit.rows(model, shard, self.device, _ignore)
-                    return _kv_arrays(shard.kv[0])
+                    return kv_tensors(shard.kv[0])
                 case pb.FIT_STAGE_KIND_ICL if layer < shape.icl_layers - 1:
-                    yield from fit.icl(model, shard, self.device, layer, _kv_runs(tensors), _ignore)
-                    return {} if layer + 2 == shape.icl_layers else _kv_arrays(shard.kv[layer + 1])
+                    yield from fit.icl(model, shard, self.device, layer, kv_runs(tensors), _ignore)
+                    return {} if layer + 2 == shape.icl_layers else kv_tensors(shard.kv[layer + 1])
             raise InvalidArgument(f"no stage {first.kind} at layer {layer}")
 
-        for frame in frames(_numpy(self._run(context, task(), FIT))):
+        for frame in frames(plain(self._run(context, task(), FIT))):
             yield pb.FitStageResponse(frame=frame)
 
     @guarded
     def PredictTile(self, request: pb.PredictTileRequest, context: grpc.ServicerContext) -> pb.PredictTileResponse:
-        model, tensors = self.models.get(request.ref), _unpacked(request.parcel)
+        model, tensors = self.models.get(request.ref), unpacked(request.parcel)
         levels = list(request.quantiles)
 
         def task() -> Task[Tensors]:
@@ -148,11 +156,11 @@ class ShardService(ShardServiceServicer):
                 out[f"out/{member}"] = _checked(outputs, member)
             return out
 
-        return pb.PredictTileResponse(parcel=pack(_numpy(self._run(context, task(), PREDICT))))
+        return pb.PredictTileResponse(parcel=pack(plain(self._run(context, task(), PREDICT))))
 
     @guarded
     def TileStep(self, request: pb.TileStepRequest, context: grpc.ServicerContext) -> pb.TileStepResponse:
-        model, tensors = self.models.get(request.ref), _unpacked(request.parcel)
+        model, tensors = self.models.get(request.ref), unpacked(request.parcel)
         layer, last = request.layer, model.backbone.shape.icl_layers - 1
         if layer > last:
             raise InvalidArgument(f"no ICL layer {layer}")
@@ -165,9 +173,9 @@ class ShardService(ShardServiceServicer):
                     return opened(member, hidden, 0)
                 case pb.TILE_STEP_KIND_ATTEND:
                     yield
-                    return _packed(query.attention(model, shard, layer, _get(tensors, f"q/{member}")), f"/{member}")
+                    return packed_nodes(query.attention(model, shard, layer, get(tensors, f"q/{member}")), f"/{member}")
                 case pb.TILE_STEP_KIND_ADVANCE:
-                    hidden = query.end(model, layer, _get(tensors, f"hidden/{member}"), _partial(tensors, f"/{member}"))
+                    hidden = query.end(model, layer, get(tensors, f"hidden/{member}"), partial_of(tensors, f"/{member}"))
                     yield
                     if layer == last:
                         return {f"out/{member}": _checked(model.backbone.head(hidden, list(request.quantiles)), member)}
@@ -183,7 +191,7 @@ class ShardService(ShardServiceServicer):
                 out |= yield from step(member)
             return out
 
-        return pb.TileStepResponse(parcel=pack(_numpy(self._run(context, task(), PREDICT))))
+        return pb.TileStepResponse(parcel=pack(plain(self._run(context, task(), PREDICT))))
 
     @guarded
     def SaveShards(self, request: pb.SaveShardsRequest, context: grpc.ServicerContext) -> pb.SaveShardsResponse:
@@ -229,91 +237,11 @@ class ShardService(ShardServiceServicer):
         return pb.DropShardsResponse()
 
 
-# --- arrays on the wire ---
-
-
-def _received(requests: Iterator[Any]) -> tuple[Any, Tensors]:
-    """The first message of a stream, and the tensors of its frames."""
-    first = _first(requests)
-    return first, _tensors(first, requests, MAX_STREAM_BYTES)
-
-
-def _first(requests: Iterator[Any]) -> Any:
-    first = next(requests, None)
-    if first is None:
-        raise InvalidArgument("an empty stream")
-    return first
-
-
-def _tensors(first: Any, requests: Iterator[Any], limit: int) -> Tensors:
-    """The tensors of a stream's frames, of at most ``limit`` bytes."""
-
-    def parts() -> Iterator[pb.Frame]:
-        if first.HasField("frame"):
-            yield first.frame
-        for request in requests:
-            yield request.frame
-
-    try:
-        return {name: torch.from_numpy(array) for name, array in arrays(parts(), limit).items()}
-    except CodecError as error:
-        raise InvalidArgument(str(error)) from error
-
-
-def _unpacked(parcel: pb.Parcel) -> Tensors:
-    try:
-        return {name: torch.from_numpy(array) for name, array in unpack(parcel).items()}
-    except CodecError as error:
-        raise InvalidArgument(str(error)) from error
-
-
-def _numpy(tensors: Tensors) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy() for name, tensor in tensors.items()}
-
-
-def _packed(nodes: Iterable[Node], suffix: str) -> Tensors:
-    """Subtrees as "acc<suffix>/<level>/<index>" and so on."""
-    out: Tensors = {}
-    for node in nodes:
-        for name in ("acc", "sum", "peak"):
-            out[f"{name}{suffix}/{node.level}/{node.index}"] = getattr(node.partial, name)
-    return out
-
-
-def _partial(tensors: Tensors, suffix: str) -> Partial:
-    return Partial(*(_get(tensors, f"{name}{suffix}") for name in ("acc", "sum", "peak")))
-
-
-def _kv_arrays(runs: Iterable[KVRun]) -> Tensors:
-    """K/V runs as "k/<start>", "v/<start>" and, for a table's short last block, "kt/<start>", "vt/<start>"."""
-    out: Tensors = {}
-    for run in runs:
-        out |= {f"k/{run.start}": run.k, f"v/{run.start}": run.v}
-        if run.tail is not None:
-            out |= {f"kt/{run.start}": run.tail[0], f"vt/{run.start}": run.tail[1]}
-    return out
-
-
-def _kv_runs(tensors: Tensors) -> list[KVRun]:
-    starts = [int(name.removeprefix("k/")) for name in tensors if name.startswith("k/")]
-    runs = []
-    for start in starts:
-        tail = (tensors[f"kt/{start}"], _get(tensors, f"vt/{start}")) if f"kt/{start}" in tensors else None
-        runs.append(KVRun(start, tensors[f"k/{start}"], _get(tensors, f"v/{start}"), tail))
-    return runs
-
-
 def _rows(model: ModelShards, tensors: Tensors, member: int) -> Tensor:
-    x = _get(tensors, f"x/{member}")
+    x = get(tensors, f"x/{member}")
     if tuple(x.shape) != (model.geometry.tile, model.features):
         raise InvalidArgument(f"a query tile is {model.geometry.tile} x {model.features}, not {tuple(x.shape)}")
     return x.to(model.backbone.dtype)
-
-
-def _get(tensors: Tensors, name: str) -> Tensor:
-    if name not in tensors:
-        raise InvalidArgument(f"array {name!r} is missing")
-    return tensors[name]
 
 
 def _checked(outputs: Tensor, member: int) -> Tensor:

@@ -1,0 +1,96 @@
+"""Tensors on the wire, on the worker's side: streams and parcels to named tensors, and what a shard holds to names and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tabgrpc.core.reduction import Node, Partial
+from tabgrpc.internal.v1 import shards_pb2 as pb
+from tabgrpc.wire.codec import MAX_STREAM_BYTES, CodecError, arrays, unpack
+from tabgrpc.wire.errors import InvalidArgument
+from tabgrpc_workers.kernels import KVRun
+
+Tensors = dict[str, Tensor]
+
+
+
+def received(requests: Iterator[Any]) -> tuple[Any, Tensors]:
+    """The first message of a stream, and the tensors of its frames."""
+    first = first_of(requests)
+    return first, tensors_of(first, requests, MAX_STREAM_BYTES)
+
+
+def first_of(requests: Iterator[Any]) -> Any:
+    first = next(requests, None)
+    if first is None:
+        raise InvalidArgument("an empty stream")
+    return first
+
+
+def tensors_of(first: Any, requests: Iterator[Any], limit: int) -> Tensors:
+    """The tensors of a stream's frames, of at most ``limit`` bytes."""
+
+    def parts() -> Iterator[pb.Frame]:
+        if first.HasField("frame"):
+            yield first.frame
+        for request in requests:
+            yield request.frame
+
+    try:
+        return {name: torch.from_numpy(array) for name, array in arrays(parts(), limit).items()}
+    except CodecError as error:
+        raise InvalidArgument(str(error)) from error
+
+
+def unpacked(parcel: pb.Parcel) -> Tensors:
+    try:
+        return {name: torch.from_numpy(array) for name, array in unpack(parcel).items()}
+    except CodecError as error:
+        raise InvalidArgument(str(error)) from error
+
+
+def plain(tensors: Tensors) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def packed_nodes(nodes: Iterable[Node], suffix: str) -> Tensors:
+    """Subtrees as "acc<suffix>/<level>/<index>" and so on."""
+    out: Tensors = {}
+    for node in nodes:
+        for name in ("acc", "sum", "peak"):
+            out[f"{name}{suffix}/{node.level}/{node.index}"] = getattr(node.partial, name)
+    return out
+
+
+def partial_of(tensors: Tensors, suffix: str) -> Partial:
+    return Partial(*(get(tensors, f"{name}{suffix}") for name in ("acc", "sum", "peak")))
+
+
+def kv_tensors(runs: Iterable[KVRun]) -> Tensors:
+    """K/V runs as "k/<start>", "v/<start>" and, for a table's short last block, "kt/<start>", "vt/<start>"."""
+    out: Tensors = {}
+    for run in runs:
+        out |= {f"k/{run.start}": run.k, f"v/{run.start}": run.v}
+        if run.tail is not None:
+            out |= {f"kt/{run.start}": run.tail[0], f"vt/{run.start}": run.tail[1]}
+    return out
+
+
+def kv_runs(tensors: Tensors) -> list[KVRun]:
+    starts = [int(name.removeprefix("k/")) for name in tensors if name.startswith("k/")]
+    runs = []
+    for start in starts:
+        tail = (tensors[f"kt/{start}"], get(tensors, f"vt/{start}")) if f"kt/{start}" in tensors else None
+        runs.append(KVRun(start, tensors[f"k/{start}"], get(tensors, f"v/{start}"), tail))
+    return runs
+
+
+def get(tensors: Tensors, name: str) -> Tensor:
+    if name not in tensors:
+        raise InvalidArgument(f"array {name!r} is missing")
+    return tensors[name]
