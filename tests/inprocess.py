@@ -17,6 +17,7 @@ from torch import Tensor
 from tabgrpc.backbones.tabicl import TabICLBackbone
 from tabgrpc.checkpoints import load_checkpoint
 from tabgrpc.core.geometry import Geometry
+from tabgrpc.core.head import Head
 from tabgrpc.core.ownership import OwnershipMap, by_rows
 from tabgrpc.core.reduction import Node, Partial, complete
 from tabgrpc.wire.codec import arrays, frames
@@ -171,7 +172,7 @@ class Pool:
         """One full tile (tile, F) to outputs (tile, O); its home is the last owner."""
         home, device = self.models[-1], self.devices[-1]
         if len(self.models) == 1:
-            return device.run(query.tile(home, home.shards[0], x, levels), PREDICT).clone()
+            return device.run(query.tile(home, home.shards[0], x, Head(tuple(levels))), PREDICT).clone()
 
         def step(function: Callable[[], Any]) -> Task[Any]:
             yield
@@ -186,7 +187,7 @@ class Pool:
                 nodes += each.run(step(lambda m=model, at=layer, q=q: query.attention(m, m.shards[0], at, q)), PREDICT)
             whole = root(nodes, blocks)
             hidden = relayed({"h": device.run(step(lambda h=hidden, at=layer, w=whole: query.end(home, at, h, w)), PREDICT)})["h"]
-        return device.run(step(lambda: net.head(hidden, levels)), PREDICT).clone()
+        return device.run(step(lambda: net.head(hidden, Head(tuple(levels)))), PREDICT).clone()
 
     def held(self) -> list[Tensor]:
         """Everything that a fitted member consists of, in the order of its blocks: inducing K/V, then K/V of each layer and block."""

@@ -7,13 +7,13 @@ any number of threads may share a backbone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from tabgrpc.core.head import Head
 from tabgrpc.core.plan import BackboneShape
 
 
@@ -64,9 +64,9 @@ class Backbone(Protocol):
     def icl_end(self, layer: int, hidden: Tensor, attended: Tensor) -> Tensor:
         """Hidden rows after a layer, from those before it and what they attended to, (H, R, d)."""
 
-    def head(self, hidden: Tensor, levels: Sequence[float]) -> Tensor:
+    def head(self, hidden: Tensor, asked: Head) -> Tensor:
         """Outputs (R, O) of hidden rows (R, D) after the last layer.
 
-        A classifier's are logits of the classes that it can tell apart; a regressor's the mean, then the quantiles at ``levels``, of the
+        A classifier's are logits of the classes that it can tell apart; a regressor's the mean, then what is ``asked``, of the
         standardised target. A member's outputs are aggregated with the others' by ``tabgrpc.backbones.aggregate``.
         """

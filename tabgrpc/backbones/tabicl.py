@@ -7,7 +7,7 @@ number of all context rows for the scalable softmax, wherever the keys lie.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from tabgrpc.backbones.network import MultiheadAttentionBlock, TabICL
 from tabgrpc.backbones.protocol import InducingKV
 from tabgrpc.backbones.shapes import shape_of
+from tabgrpc.core.head import Head
 
 _REQUIRED = {"norm_first": True, "col_affine": False, "col_target_aware": True, "activation": "gelu"}
 
@@ -112,16 +113,20 @@ class TabICLBackbone:
     def icl_end(self, layer: int, hidden: Tensor, attended: Tensor) -> Tensor:
         return _end(self._layers[layer], hidden, attended)
 
-    def head(self, hidden: Tensor, levels: Sequence[float]) -> Tensor:
+    def head(self, hidden: Tensor, asked: Head) -> Tensor:
         predictor = self._net.icl_predictor
         out = predictor.decoder(predictor.ln(hidden))
         if self.max_classes:
             return out
         distribution = self._net.quantile_dist(out)  # sorts them
-        mean = distribution.quantiles.mean(dim=-1, keepdim=True)
-        if not levels:
-            return mean
-        return torch.cat([mean, distribution.icdf(torch.tensor(levels, dtype=out.dtype, device=out.device))], dim=-1)
+        parts = [distribution.quantiles.mean(dim=-1, keepdim=True)]
+        if asked.levels:
+            parts.append(distribution.icdf(torch.tensor(asked.levels, dtype=out.dtype, device=out.device)))
+        if asked.variance:
+            parts.append(distribution.quantiles.var(dim=-1, keepdim=True))
+        if asked.quantiles:
+            parts.append(distribution.quantiles)
+        return torch.cat(parts, dim=-1)
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

@@ -22,18 +22,18 @@ REACH_SECONDS = 3.0
 logger = logging.getLogger("tabgrpc")
 
 
-def resolve(name: str, task: str) -> tuple[Checkpoint, str | None]:
+def resolve(name: str, task: str, *, download: bool = True) -> tuple[Checkpoint, str | None]:
     """The checkpoint behind a name, checked for the task, and a warning line if it isn't the one `auto` prefers.
 
     name: "auto" (or empty), "mini", "tabicl-v2", or a path as in `load_checkpoint`.
-    task: "classification" or "regression".
+    task: "classification" or "regression". download: False doesn't ask the hub.
     Raises CheckpointError: no such file, a checkpoint of another kind, TabICL v2 asked for by name and not to be had.
     """
     if task not in KINDS:
         raise CheckpointError(f"{name}: task must be classification or regression, not {task!r}")
     if name not in ("", "auto", "tabicl-v2"):
         return load_checkpoint(name, task), None
-    path, why = find_upstream(task)
+    path, why = find_upstream(task, download=download)
     if path is not None:
         return dataclasses.replace(load_checkpoint(path, task), name="tabicl-v2"), None
     if name == "tabicl-v2":

@@ -70,7 +70,7 @@ def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool, scope: Sc
         try:
             schema = Schema.fit(table, options.target, _TASK_NAMES.get(options.task, "auto"), tuple(options.drop))
             x, y = schema.encode(table), schema.encode_target(table)
-            checkpoint, note = resolve(options.checkpoint or "auto", schema.task)
+            checkpoint, note = resolve(options.checkpoint or "auto", schema.task, download=not options.no_download)
             classification = schema.task == "classification"
             most = int(checkpoint.config.get("max_classes", 10))
             if classification and len(schema.classes) > most:
@@ -80,6 +80,10 @@ def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool, scope: Sc
                 y,
                 classification=classification,
                 n_estimators=options.n_estimators or 8,
+                norm_methods=list(options.norm_methods) or None,
+                feat_shuffle_method=options.feat_shuffle_method or "latin",
+                class_shuffle_method=options.class_shuffle_method or "shift",
+                outlier_threshold=options.outlier_threshold or 4.0,
                 random_state=options.random_state,
             )
         except (UserError, CheckpointError) as error:
@@ -167,6 +171,7 @@ def _attempt(
             "path": "" if prepared.checkpoint.name in ("mini", "tabicl-v2") else str(prepared.checkpoint.path.resolve()),
         },
         temperature=options.softmax_temperature or 0.9,
+        average_probabilities=options.average_probabilities,
         features=prepared.members.n_features,
         members=len(prepared.members),
         class_counts=prepared.class_counts,

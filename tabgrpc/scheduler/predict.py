@@ -14,8 +14,9 @@ from contextlib import contextmanager
 import numpy as np
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from tabgrpc.backbones.aggregate import class_probabilities, regression
+from tabgrpc.backbones.aggregate import class_logits, class_probabilities, embeddings, regression
 from tabgrpc.core import stripes
+from tabgrpc.core.head import Head
 from tabgrpc.core.plan import BackboneShape
 from tabgrpc.core.reduction import complete
 from tabgrpc.internal.v1 import shards_pb2 as pb
@@ -41,15 +42,16 @@ class Predictor:
         self._calls = ThreadPoolExecutor(16 * workers, "call")
         self._turn = itertools.count()
 
-    def predict(self, model: Model, shape: BackboneShape, rows: np.ndarray, levels: Sequence[float], scope: Scope) -> np.ndarray:
-        """rows: (n, F) encoded features. Class probabilities (n, K), or mean and quantiles (n, 1 + levels), float64."""
+    def predict(self, model: Model, shape: BackboneShape, rows: np.ndarray, head: Head, scope: Scope) -> np.ndarray:
+        """rows: (n, F) encoded features. Float64: class probabilities, then logits (n, 2 K); or what ``aggregate.regression`` gives for
+        ``head``; or the rows' vectors (n, D)."""
         dtype = np.float64 if model.manifest.policy.dtype == "float64" else np.float32
         tile = model.manifest.geometry.tile
         seen = [array.astype(dtype) for _, array in model.members.transform_all(rows)]
 
         def one(part: range) -> np.ndarray:
             padded = [stripes.pad(array[part.start : part.stop], tile) for array in seen]
-            return self._tile(model, shape, padded, levels, scope)[: len(part)]
+            return self._tile(model, shape, padded, head, scope)[: len(part)]
 
         answers: list[Future[np.ndarray]] = [self._tiles.submit(one, part) for part in stripes.tiles(len(rows), tile)]
         try:
@@ -58,7 +60,7 @@ class Predictor:
             for answer in answers:
                 answer.cancel()
 
-    def _tile(self, model: Model, shape: BackboneShape, x: list[np.ndarray], levels: Sequence[float], scope: Scope) -> np.ndarray:
+    def _tile(self, model: Model, shape: BackboneShape, x: list[np.ndarray], head: Head, scope: Scope) -> np.ndarray:
         """One padded tile, x[member]: (tile, F'), with retries."""
         attempts = Retrying(
             retry=retry_if_exception_type((Unavailable, StaleEpoch, OutOfMemory, QueueFull)),
@@ -74,7 +76,7 @@ class Predictor:
                     raise Unavailable(f"{model.version_name} can't be served: {model.broken}")
                 try:
                     with self._flight.one(scope) as limit:
-                        outputs = _Tile(self, model, placement, shape, levels, scope, next(self._turn)).run(x)
+                        outputs = _Tile(self, model, placement, shape, head, scope, next(self._turn)).run(x)
                 except (Unavailable, StaleEpoch):
                     serving = self._pool.serving()
                     if any(all(worker is not each for each in serving) for worker in placement.workers.values()):
@@ -83,16 +85,19 @@ class Predictor:
                 except OutOfMemory:
                     self._flight.halve(limit)
                     raise
-                return self._aggregate(model, outputs)
+                return self._aggregate(model, head, outputs)
         raise AssertionError("Retrying ends by returning or raising")
 
     @staticmethod
-    def _aggregate(model: Model, outputs: list[np.ndarray]) -> np.ndarray:
-        members = model.members
-        if model.manifest.task == "regression":
-            return regression(outputs, members.y_mean, members.y_scale)
+    def _aggregate(model: Model, head: Head, outputs: list[np.ndarray]) -> np.ndarray:
+        members, manifest = model.members, model.manifest
+        if head.embeddings:
+            return embeddings(outputs)
+        if manifest.task == "regression":
+            return regression(outputs, members.y_mean, members.y_scale, head)
         shuffles = [member.class_shuffle for member in members if member.class_shuffle is not None]
-        return class_probabilities(outputs, shuffles, model.manifest.temperature)
+        probabilities = class_probabilities(outputs, shuffles, manifest.temperature, manifest.average_probabilities)
+        return np.concatenate([probabilities, class_logits(outputs, shuffles)], axis=1)
 
     def close(self) -> None:
         """No more tiles."""
@@ -150,12 +155,13 @@ class _Tile:
         model: Model,
         placement: Placement,
         shape: BackboneShape,
-        levels: Sequence[float],
+        head: Head,
         scope: Scope,
         turn: int,
     ) -> None:
         self._predictor, self._model, self._placement, self._shape = predictor, model, placement, shape
-        self._levels, self._scope, self._turn = levels, scope, turn
+        self._head, self._scope, self._turn = head, scope, turn
+        self._asked = pb.Head(levels=head.levels, variance=head.variance, quantiles=head.quantiles, embeddings=head.embeddings)
 
     def run(self, x: list[np.ndarray]) -> list[np.ndarray]:
         """Each member's outputs, in member order."""
@@ -163,12 +169,13 @@ class _Tile:
         for member in range(len(x)):
             groups.setdefault(self._placement.map.owners_of(member), []).append(member)
         outputs: Arrays = {}
-        alone = [(owners[0], part) for owners, members in groups.items() if len(owners) == 1 for part in _parcels(members, x[0].nbytes)]
+        each = max(x[0].nbytes, self._outputs_nbytes(x[0]))
+        alone = [(owners[0], part) for owners, members in groups.items() if len(owners) == 1 for part in _parcels(members, each)]
         calls = []
         for name, members in alone:
             worker = self._placement.workers[name]
             request = pb.PredictTileRequest(
-                ref=self._placement.ref(self._model.shards_name, worker), members=members, quantiles=self._levels
+                ref=self._placement.ref(self._model.shards_name, worker), members=members, head=self._asked
             )
             calls.append((worker.stub.PredictTile, request, {f"x/{m}": x[m] for m in members}, self._scope))
         for answer in self._predictor.everywhere(calls):
@@ -179,6 +186,14 @@ class _Tile:
                     outputs |= self._shared(owners, part, x)
         return [outputs[f"out/{member}"] for member in range(len(x))]
 
+    def _outputs_nbytes(self, x: np.ndarray) -> int:
+        """Bytes of a member's outputs, at the most."""
+        config = self._model.checkpoint.config
+        width = max(int(config.get("max_classes", 10)), self._head.fixed)
+        if self._head.quantiles:
+            width += int(config.get("num_quantiles", 999))
+        return x.shape[0] * max(width, self._shape.icl * self._head.embeddings) * x.itemsize
+
     def _largest(self, owners: tuple[str, ...], member: int, x: np.ndarray) -> int:
         """Bytes of the largest message about one member: its hidden rows, queries and root, or an owner's subtrees."""
         geometry = self._model.manifest.geometry
@@ -187,13 +202,15 @@ class _Tile:
         for name in owners:
             runs = self._placement.map.runs(member, name, geometry)
             subtrees = max(subtrees, sum(min(len(run), 2 * geometry.blocks.bit_length()) for run in runs))
-        return x.nbytes + max(3, subtrees) * vector
+        return max(x.nbytes + max(3, subtrees) * vector, self._outputs_nbytes(x))
 
     def _shared(self, owners: tuple[str, ...], members: list[int], x: list[np.ndarray]) -> Arrays:
         """Members whose rows several workers own: the home worker computes the tile's vectors, all owners attend, layer by layer."""
         home = self._placement.workers[stripes.home(self._turn, owners)]
         workers = [self._placement.workers[name] for name in owners]
         state = self._step(home, members, pb.TILE_STEP_KIND_OPEN, 0, {f"x/{m}": x[m] for m in members})
+        if self._head.embeddings:
+            return {f"out/{m}": state[f"hidden/{m}"] for m in members}
         for layer in range(self._shape.icl_layers):
             queries = {f"q/{m}": state[f"q/{m}"] for m in members}
             calls = [self._call(worker, members, pb.TILE_STEP_KIND_ATTEND, layer, queries) for worker in workers]
@@ -209,7 +226,7 @@ class _Tile:
         self, worker: Worker, members: list[int], kind: pb.TileStepKind, layer: int, sent: Arrays
     ) -> tuple[object, pb.TileStepRequest, Arrays, Scope]:
         request = pb.TileStepRequest(
-            ref=self._placement.ref(self._model.shards_name, worker), members=members, kind=kind, layer=layer, quantiles=self._levels
+            ref=self._placement.ref(self._model.shards_name, worker), members=members, kind=kind, layer=layer, head=self._asked
         )
         return worker.stub.TileStep, request, sent, self._scope
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tabgrpc.backbones.shapes import shape_of
 from tabgrpc.data import UserError
 from tabgrpc.scheduler import jobs, placing
-from tabgrpc.scheduler.answers import answer, query_rows
+from tabgrpc.scheduler.answers import Asked, query_rows
 from tabgrpc.scheduler.calls import Scope
 from tabgrpc.scheduler.models import TASKS, Model, Registry
 from tabgrpc.scheduler.operations import Operation, Operations
@@ -149,19 +149,16 @@ class Scheduler:
 
     def predict(self, model: Model, request: pb.PredictRequest, scope: Scope) -> pa.Table:
         """Answers for the rows of one request, in their order. The caller holds ``model.used()``."""
-        levels = list(request.quantiles)
-        if any(not 0.0 < level < 1.0 for level in levels):
-            raise InvalidArgument(f"quantile levels lie between 0 and 1, not {levels}")
-        if levels and model.manifest.task != "regression":
-            raise InvalidArgument(f"{model.version_name} predicts classes, which have no quantiles")
+        asked = Asked.of(model, request)
         try:
             rows = query_rows(model, request)
         except UserError as error:
             raise InvalidArgument(str(error)) from error
-        if not len(rows):
-            width = len(model.schema.classes) or 1 + len(levels)
-            return answer(model, np.empty((0, width)), levels)
-        return answer(model, self._predictor.predict(model, shape_of(model.checkpoint.config), rows, levels, scope), levels)
+        shape = shape_of(model.checkpoint.config)
+        if not len(rows):  # one row's answer has the columns, and none of its rows is wanted
+            rows = np.zeros((1, rows.shape[1]))
+            return asked.answer(self._predictor.predict(model, shape, rows, asked.head, scope)).slice(0, 0)
+        return asked.answer(self._predictor.predict(model, shape, rows, asked.head, scope))
 
     # --- the pool ---
 

@@ -125,16 +125,17 @@ class ModelService(models_pb2_grpc.ModelServiceServicer):
 
     @staticmethod
     def _filled(requests: Iterable[models_pb2.StreamPredictRequest], model: str) -> Iterator[models_pb2.PredictRequest]:
-        """Requests of a stream, each with the quantiles that an earlier one named. Raises InvalidArgument for another model's."""
-        quantiles: tuple[float, ...] = ()
+        """Requests of a stream, each with what an earlier one wanted. Raises InvalidArgument for another model's."""
+        wanted = models_pb2.PredictRequest()
         for each in requests:
             request = each.request
             if request.model not in ("", model):
                 raise InvalidArgument(f"a stream is for one model; it began with {model} and goes on with {request.model}")
-            if request.quantiles:
-                quantiles = tuple(request.quantiles)
+            if request.quantiles or request.outputs or request.HasField("draws"):
+                draws = request.draws if request.HasField("draws") else None
+                wanted = models_pb2.PredictRequest(quantiles=request.quantiles, outputs=request.outputs, draws=draws)
             else:
-                request.quantiles.extend(quantiles)
+                request.MergeFrom(wanted)
             yield request
 
 

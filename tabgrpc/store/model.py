@@ -56,6 +56,7 @@ class Manifest:
     written_by: str
     members_file: StoredFile
     files: tuple[StoredFile, ...] = field(default=())
+    average_probabilities: bool = False
 
     def to_json(self) -> str:
         """Readable JSON."""

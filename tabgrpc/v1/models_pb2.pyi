@@ -13,12 +13,27 @@ class Task(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TASK_UNSPECIFIED: _ClassVar[Task]
     TASK_CLASSIFICATION: _ClassVar[Task]
     TASK_REGRESSION: _ClassVar[Task]
+
+class Output(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OUTPUT_UNSPECIFIED: _ClassVar[Output]
+    OUTPUT_LOGITS: _ClassVar[Output]
+    OUTPUT_VARIANCE: _ClassVar[Output]
+    OUTPUT_MODE: _ClassVar[Output]
+    OUTPUT_RAW_QUANTILES: _ClassVar[Output]
+    OUTPUT_EMBEDDINGS: _ClassVar[Output]
 TASK_UNSPECIFIED: Task
 TASK_CLASSIFICATION: Task
 TASK_REGRESSION: Task
+OUTPUT_UNSPECIFIED: Output
+OUTPUT_LOGITS: Output
+OUTPUT_VARIANCE: Output
+OUTPUT_MODE: Output
+OUTPUT_RAW_QUANTILES: Output
+OUTPUT_EMBEDDINGS: Output
 
 class FitOptions(_message.Message):
-    __slots__ = ("target", "task", "drop", "checkpoint", "n_estimators", "random_state", "dtype", "placement", "softmax_temperature")
+    __slots__ = ("target", "task", "drop", "checkpoint", "n_estimators", "random_state", "dtype", "placement", "softmax_temperature", "norm_methods", "feat_shuffle_method", "class_shuffle_method", "outlier_threshold", "average_probabilities", "no_download")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     DROP_FIELD_NUMBER: _ClassVar[int]
@@ -28,6 +43,12 @@ class FitOptions(_message.Message):
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     PLACEMENT_FIELD_NUMBER: _ClassVar[int]
     SOFTMAX_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    NORM_METHODS_FIELD_NUMBER: _ClassVar[int]
+    FEAT_SHUFFLE_METHOD_FIELD_NUMBER: _ClassVar[int]
+    CLASS_SHUFFLE_METHOD_FIELD_NUMBER: _ClassVar[int]
+    OUTLIER_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
+    NO_DOWNLOAD_FIELD_NUMBER: _ClassVar[int]
     target: str
     task: Task
     drop: _containers.RepeatedScalarFieldContainer[str]
@@ -37,7 +58,21 @@ class FitOptions(_message.Message):
     dtype: str
     placement: str
     softmax_temperature: float
-    def __init__(self, target: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., drop: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[str] = ..., n_estimators: _Optional[int] = ..., random_state: _Optional[int] = ..., dtype: _Optional[str] = ..., placement: _Optional[str] = ..., softmax_temperature: _Optional[float] = ...) -> None: ...
+    norm_methods: _containers.RepeatedScalarFieldContainer[str]
+    feat_shuffle_method: str
+    class_shuffle_method: str
+    outlier_threshold: float
+    average_probabilities: bool
+    no_download: bool
+    def __init__(self, target: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., drop: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[str] = ..., n_estimators: _Optional[int] = ..., random_state: _Optional[int] = ..., dtype: _Optional[str] = ..., placement: _Optional[str] = ..., softmax_temperature: _Optional[float] = ..., norm_methods: _Optional[_Iterable[str]] = ..., feat_shuffle_method: _Optional[str] = ..., class_shuffle_method: _Optional[str] = ..., outlier_threshold: _Optional[float] = ..., average_probabilities: _Optional[bool] = ..., no_download: _Optional[bool] = ...) -> None: ...
+
+class Draws(_message.Message):
+    __slots__ = ("count", "seed")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    seed: int
+    def __init__(self, count: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Model(_message.Message):
     __slots__ = ("name", "task", "rows", "features", "classes", "members", "context_bytes", "checkpoint", "policy", "placement", "warnings", "class_counts", "feature_kinds")
@@ -228,18 +263,22 @@ class FloatRows(_message.Message):
     def __init__(self, values: _Optional[_Iterable[float]] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class PredictRequest(_message.Message):
-    __slots__ = ("model", "arrow", "floats", "quantiles", "first_row")
+    __slots__ = ("model", "arrow", "floats", "quantiles", "first_row", "outputs", "draws")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ARROW_FIELD_NUMBER: _ClassVar[int]
     FLOATS_FIELD_NUMBER: _ClassVar[int]
     QUANTILES_FIELD_NUMBER: _ClassVar[int]
     FIRST_ROW_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    DRAWS_FIELD_NUMBER: _ClassVar[int]
     model: str
     arrow: bytes
     floats: FloatRows
     quantiles: _containers.RepeatedScalarFieldContainer[float]
     first_row: int
-    def __init__(self, model: _Optional[str] = ..., arrow: _Optional[bytes] = ..., floats: _Optional[_Union[FloatRows, _Mapping]] = ..., quantiles: _Optional[_Iterable[float]] = ..., first_row: _Optional[int] = ...) -> None: ...
+    outputs: _containers.RepeatedScalarFieldContainer[Output]
+    draws: Draws
+    def __init__(self, model: _Optional[str] = ..., arrow: _Optional[bytes] = ..., floats: _Optional[_Union[FloatRows, _Mapping]] = ..., quantiles: _Optional[_Iterable[float]] = ..., first_row: _Optional[int] = ..., outputs: _Optional[_Iterable[_Union[Output, str]]] = ..., draws: _Optional[_Union[Draws, _Mapping]] = ...) -> None: ...
 
 class PredictResponse(_message.Message):
     __slots__ = ("arrow",)

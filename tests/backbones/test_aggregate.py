@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tabicl import TabICLClassifier
 
 from tabgrpc.backbones.aggregate import class_probabilities, regression
+from tabgrpc.core.head import Head
 
 sizes = {"rows": st.integers(1, 70), "members": st.integers(1, 9), "seed": st.integers(0, 2**32 - 1)}
 
@@ -38,7 +39,7 @@ def test_classes_are_averaged_as_upstream_does(rows, members, seed, classes, tem
 def test_regression_is_averaged_in_the_targets_units(rows, members, seed, outputs):
     values, rng = draw(rows, members, seed, outputs)
     mean, scale = float(rng.normal() * 100), float(rng.random() + 0.1)
-    got = regression(values, mean, scale)
+    got = regression(values, mean, scale, Head(levels=(0.5,) * (outputs - 1)))
     want = np.mean([member.astype(np.float64) * scale + mean for member in values], axis=0)
     assert abs(got - want).max() <= 1e-6 * max(abs(mean), 1)
 
@@ -49,7 +50,13 @@ def test_b01_a_rows_answer_does_not_depend_on_the_others(rows, members, seed, da
     at = data.draw(st.integers(0, rows - 1))
     logits, rng = draw(rows, members, seed, 10)
     shuffles = [rng.permutation(9) for _ in range(members)]
-    for function in (lambda v: class_probabilities(v, shuffles, 0.9), lambda v: regression(v, 3.0, 2.0)):
+    head = Head((0.5,), variance=True, quantiles=True)
+    functions = (
+        lambda v: class_probabilities(v, shuffles, 0.9),
+        lambda v: class_probabilities(v, shuffles, 0.9, average_probabilities=True),
+        lambda v: regression(v, 3.0, 2.0, head),
+    )
+    for function in functions:
         whole = function(logits)
         assert (function([member[at : at + 1] for member in logits])[0] == whole[at]).all()
         assert (function([member[::-1] for member in logits])[rows - 1 - at] == whole[at]).all()

@@ -5,25 +5,26 @@ The steps keep no state: what comes back is all that the next step needs, so tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
+from tabgrpc.core.head import Head
 from tabgrpc.core.reduction import Node, Partial, complete
 from tabgrpc_workers.device import Task
 from tabgrpc_workers.kernels import attend
 from tabgrpc_workers.shard import ModelShards, Shard
 
 
-def tile(model: ModelShards, shard: Shard, x: Tensor, levels: Sequence[float]) -> Task[Tensor]:
+def tile(model: ModelShards, shard: Shard, x: Tensor, asked: Head) -> Task[Tensor]:
     """x: (tile, F) to outputs (tile, O), for a member that this worker owns whole."""
     hidden = yield from vectors(model, shard, x)
+    if asked.embeddings:
+        return hidden
     for layer in range(model.backbone.shape.icl_layers):
         nodes = attention(model, shard, layer, model.backbone.icl_queries(layer, hidden, model.geometry.rows))
         hidden = end(model, layer, hidden, complete(nodes, model.geometry.blocks))
         yield
-    return model.backbone.head(hidden, levels)
+    return model.backbone.head(hidden, asked)
 
 
 def vectors(model: ModelShards, shard: Shard, x: Tensor) -> Task[Tensor]:

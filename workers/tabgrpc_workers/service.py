@@ -13,6 +13,7 @@ from typing import TypeVar
 import grpc
 from torch import Tensor
 
+from tabgrpc.core.head import Head
 from tabgrpc.core.policy import NumericPolicy
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.internal.v1.shards_pb2_grpc import ShardServiceServicer
@@ -144,7 +145,7 @@ class ShardService(ShardServiceServicer):
     @guarded
     def PredictTile(self, request: pb.PredictTileRequest, context: grpc.ServicerContext) -> pb.PredictTileResponse:
         model, tensors = self.models.get(request.ref), unpacked(request.parcel)
-        levels = list(request.quantiles)
+        asked = _asked(request.head)
 
         def task() -> Task[Tensors]:
             out = {}
@@ -152,7 +153,7 @@ class ShardService(ShardServiceServicer):
                 shard = model.shard(member, fitted=True)
                 if not model.whole(shard):
                     raise NotReady(f"member {member} has other owners too")
-                outputs = yield from query.tile(model, shard, _rows(model, tensors, member), levels)
+                outputs = yield from query.tile(model, shard, _rows(model, tensors, member), asked)
                 out[f"out/{member}"] = _checked(outputs, member)
             return out
 
@@ -178,7 +179,7 @@ class ShardService(ShardServiceServicer):
                     hidden = query.end(model, layer, get(tensors, f"hidden/{member}"), partial_of(tensors, f"/{member}"))
                     yield
                     if layer == last:
-                        return {f"out/{member}": _checked(model.backbone.head(hidden, list(request.quantiles)), member)}
+                        return {f"out/{member}": _checked(model.backbone.head(hidden, _asked(request.head)), member)}
                     return opened(member, hidden, layer + 1)
             raise InvalidArgument(f"no step {request.kind}")
 
@@ -235,6 +236,10 @@ class ShardService(ShardServiceServicer):
     def DropShards(self, request: pb.DropShardsRequest, context: grpc.ServicerContext) -> pb.DropShardsResponse:
         self.models.drop(request.model_version)
         return pb.DropShardsResponse()
+
+
+def _asked(head: pb.Head) -> Head:
+    return Head(tuple(head.levels), head.variance, head.quantiles, head.embeddings)
 
 
 def _rows(model: ModelShards, tensors: Tensors, member: int) -> Tensor:

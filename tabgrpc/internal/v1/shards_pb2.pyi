@@ -207,17 +207,29 @@ class FitStageResponse(_message.Message):
     frame: Frame
     def __init__(self, frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
 
+class Head(_message.Message):
+    __slots__ = ("levels", "variance", "quantiles", "embeddings")
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
+    VARIANCE_FIELD_NUMBER: _ClassVar[int]
+    QUANTILES_FIELD_NUMBER: _ClassVar[int]
+    EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
+    levels: _containers.RepeatedScalarFieldContainer[float]
+    variance: bool
+    quantiles: bool
+    embeddings: bool
+    def __init__(self, levels: _Optional[_Iterable[float]] = ..., variance: _Optional[bool] = ..., quantiles: _Optional[bool] = ..., embeddings: _Optional[bool] = ...) -> None: ...
+
 class PredictTileRequest(_message.Message):
-    __slots__ = ("ref", "members", "parcel", "quantiles")
+    __slots__ = ("ref", "members", "parcel", "head")
     REF_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     PARCEL_FIELD_NUMBER: _ClassVar[int]
-    QUANTILES_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
     ref: ShardRef
     members: _containers.RepeatedScalarFieldContainer[int]
     parcel: Parcel
-    quantiles: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., parcel: _Optional[_Union[Parcel, _Mapping]] = ..., quantiles: _Optional[_Iterable[float]] = ...) -> None: ...
+    head: Head
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., parcel: _Optional[_Union[Parcel, _Mapping]] = ..., head: _Optional[_Union[Head, _Mapping]] = ...) -> None: ...
 
 class PredictTileResponse(_message.Message):
     __slots__ = ("parcel",)
@@ -226,20 +238,20 @@ class PredictTileResponse(_message.Message):
     def __init__(self, parcel: _Optional[_Union[Parcel, _Mapping]] = ...) -> None: ...
 
 class TileStepRequest(_message.Message):
-    __slots__ = ("ref", "members", "kind", "layer", "parcel", "quantiles")
+    __slots__ = ("ref", "members", "kind", "layer", "parcel", "head")
     REF_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     LAYER_FIELD_NUMBER: _ClassVar[int]
     PARCEL_FIELD_NUMBER: _ClassVar[int]
-    QUANTILES_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
     ref: ShardRef
     members: _containers.RepeatedScalarFieldContainer[int]
     kind: TileStepKind
     layer: int
     parcel: Parcel
-    quantiles: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., kind: _Optional[_Union[TileStepKind, str]] = ..., layer: _Optional[int] = ..., parcel: _Optional[_Union[Parcel, _Mapping]] = ..., quantiles: _Optional[_Iterable[float]] = ...) -> None: ...
+    head: Head
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., members: _Optional[_Iterable[int]] = ..., kind: _Optional[_Union[TileStepKind, str]] = ..., layer: _Optional[int] = ..., parcel: _Optional[_Union[Parcel, _Mapping]] = ..., head: _Optional[_Union[Head, _Mapping]] = ...) -> None: ...
 
 class TileStepResponse(_message.Message):
     __slots__ = ("parcel",)
