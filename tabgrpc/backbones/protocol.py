@@ -2,7 +2,7 @@
 
 Shapes: R rows, G feature groups (g of them in a chunk), E cell width, I inducing points, D row width, H heads, d head width, O outputs. All
 floating tensors are of the policy's dtype and on the backbone's device. A stage is a pure function: it keeps no state between calls, so
-any number of threads may share a backbone.
+any number of threads may share a backbone. Row vectors (hidden) and targets are of ``hidden_dtype``, which is float32 where the policy is half.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class Backbone(Protocol):
 
     shape: BackboneShape
     dtype: torch.dtype
+    hidden_dtype: torch.dtype
+    device: torch.device
 
     def groups(self, features: int) -> int:
         """Feature groups made of so many features."""
@@ -63,6 +65,12 @@ class Backbone(Protocol):
 
     def icl_end(self, layer: int, hidden: Tensor, attended: Tensor) -> Tensor:
         """Hidden rows after a layer, from those before it and what they attended to, (H, R, d)."""
+
+    def decode(self, hidden: Tensor) -> Tensor:
+        """The decoder's own outputs (R, O) of hidden rows (R, D) after the last layer."""
+
+    def outputs(self, out: Tensor, asked: Head) -> Tensor:
+        """What ``head`` gives, from what ``decode`` gave."""
 
     def head(self, hidden: Tensor, asked: Head) -> Tensor:
         """Outputs (R, O) of hidden rows (R, D) after the last layer.

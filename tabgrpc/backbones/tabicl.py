@@ -48,10 +48,11 @@ class TabICLBackbone:
         except (TypeError, RuntimeError) as error:
             raise UnsupportedCheckpoint(f"the checkpoint is of another network: {' '.join(str(error).split())}") from error
         self._net = net.to(device=device, dtype=dtype).eval().requires_grad_(False)
-        self.dtype = dtype
+        self.dtype = self.hidden_dtype = dtype
         self.device = torch.device(device)
         self.max_classes = net.max_classes
         self.shape = shape_of(config)
+        self._distribution: Any = None if net.max_classes else net.quantile_dist
         self._columns = list(net.col_embedder.tf_col.blocks)
         self._layers = list(net.icl_predictor.tf_icl.blocks)
 
@@ -114,11 +115,18 @@ class TabICLBackbone:
         return _end(self._layers[layer], hidden, attended)
 
     def head(self, hidden: Tensor, asked: Head) -> Tensor:
+        return self.outputs(self.decode(hidden), asked)
+
+    def decode(self, hidden: Tensor) -> Tensor:
+        """Logits or unsorted quantiles (R, O) of hidden rows (R, D)."""
         predictor = self._net.icl_predictor
-        out = predictor.decoder(predictor.ln(hidden))
+        return predictor.decoder(predictor.ln(hidden))
+
+    def outputs(self, out: Tensor, asked: Head) -> Tensor:
+        """What is asked, from the decoder's own outputs."""
         if self.max_classes:
             return out
-        distribution = self._net.quantile_dist(out)  # sorts them
+        distribution = self._distribution(out)  # sorts them
         parts = [distribution.quantiles.mean(dim=-1, keepdim=True)]
         if asked.levels:
             parts.append(distribution.icdf(torch.tensor(asked.levels, dtype=out.dtype, device=out.device)))

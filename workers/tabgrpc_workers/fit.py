@@ -14,7 +14,7 @@ from torch import Tensor
 from tabgrpc.core.reduction import Node, Partial, Tree, complete, stack
 from tabgrpc.wire.errors import NotReady
 from tabgrpc_workers.device import Device, Task
-from tabgrpc_workers.kernels import KVRun, attend, partials
+from tabgrpc_workers.kernels import KVRun
 from tabgrpc_workers.shard import Cells, ModelShards, RunData, Shard, run_rows
 
 Progress = Callable[[str], None]
@@ -55,8 +55,7 @@ def column(model: ModelShards, shard: Shard, device: Device, block: int, progres
     tree = Tree(geometry.blocks)
 
     def one(data: RunData, at: int, groups: range) -> Partial:
-        k, v = backbone.column_kv(block, _cells(model, shard, data, at, groups, block))
-        return partials(q.expand(len(groups), -1, -1, -1), k, v)
+        return model.recipe.gather(block, q, _cells(model, shard, data, at, groups, block))
 
     for data in shard.data:
         for at in range(data.run.start, data.run.stop):
@@ -74,7 +73,7 @@ def column_end(model: ModelShards, shard: Shard, block: int, root: Partial) -> N
     _has_rows(shard)
     if len(shard.inducing) < block:
         raise NotReady(f"column block {block} of member {shard.member} ends before block {block - 1}")
-    inducing = model.backbone.column_end(block, root.divide().to(model.backbone.dtype))
+    inducing = model.backbone.column_end(block, root.divide().to(model.backbone.hidden_dtype))
     shard.inducing[block:] = [type(inducing)(inducing.k.contiguous(), inducing.v.contiguous())]
 
 
@@ -82,24 +81,30 @@ def _chunks(model: ModelShards, at: int) -> list[range]:
     return list(model.geometry.feature_chunks(len(model.geometry.block_rows(at))))
 
 
-def _cells(model: ModelShards, shard: Shard, data: RunData, at: int, groups: range, level: int) -> Tensor:
-    """Cells (g, R, E) of a block of rows after ``level`` column blocks: stored ones advanced, or computed from the features."""
+def _cells(
+    model: ModelShards, shard: Shard, data: RunData, at: int, groups: range, level: int, part: range | None = None
+) -> Tensor:
+    """Cells (g, R, E) of a block of rows after ``level`` column blocks: stored ones advanced, or computed from the features.
+
+    part: some of the block's rows only, where the recipe lets rows be cut.
+    """
     if len(shard.inducing) < level:
         raise NotReady(f"column block {level - 1} of member {shard.member} has not ended")
     backbone = model.backbone
     stored = shard.cells.get(_key(at, groups))
     if stored is not None and stored.level <= level:
-        cells, reached = stored.values, stored.level
+        cells, reached = stored.values if part is None else stored.values[:, part.start : part.stop], stored.level
     else:
         first = data.run.start * model.geometry.block
         rows = model.geometry.block_rows(at)
-        part = slice(rows.start - first, rows.stop - first)
-        cells, reached = backbone.embed(data.x[part], data.y[part], groups), 0
+        start = rows.start - first
+        here = slice(start, rows.stop - first) if part is None else slice(start + part.start, start + part.stop)
+        cells, reached = backbone.embed(data.x[here], data.y[here], groups), 0
     for block in range(reached, level):
         inducing = shard.inducing[block]
         chunk = slice(groups.start, groups.stop)
         cells = backbone.column_apply(block, cells, type(inducing)(inducing.k[chunk], inducing.v[chunk]))
-    if model.store:
+    if model.store and part is None:
         shard.cells[_key(at, groups)] = Cells(level, cells)
     return cells
 
@@ -117,27 +122,39 @@ def rows(model: ModelShards, shard: Shard, device: Device, progress: Progress) -
     backbone, geometry = model.backbone, model.geometry
     level = backbone.shape.column_blocks
 
-    def quantum(cells: Tensor, y: Tensor, part: range) -> Tensor:
-        here = slice(part.start, part.stop)
-        return backbone.with_target(backbone.rows(cells[:, here]), y[here])
+    def vectors(cells: Tensor, y: Tensor) -> Tensor:
+        return backbone.with_target(backbone.rows(cells), y)
 
     for data in shard.data:
-        hidden = torch.empty(data.x.shape[0], backbone.shape.icl, dtype=backbone.dtype)
+        hidden = data.x.new_empty(data.x.shape[0], backbone.shape.icl, dtype=backbone.hidden_dtype)
         first = data.run.start * geometry.block
         for at in range(data.run.start, data.run.stop):
-            cells = []
-            for columns in device.map(bind(_cells, model, shard, data, at, level=level), _chunks(model, at)):
-                cells.append(columns)
-                yield
-            whole = torch.cat(cells)
+            block = geometry.block_rows(at)
+            start = block.start - first
+            y = data.y[start : block.stop - first]
+            parts = list(geometry.quanta(range(len(block))))
+
+            def whole(part: range | None, data: RunData = data, at: int = at) -> Task[Tensor]:
+                cells = []
+                for columns in device.map(bind(_cells, model, shard, data, at, level=level, part=part), _chunks(model, at)):
+                    cells.append(columns)
+                    yield
+                return cells[0] if len(cells) == 1 else torch.cat(cells)
+
+            if model.recipe.free_rows:
+                for part in parts:
+                    hidden[start + part.start : start + part.stop] = vectors((yield from whole(part)), y[part.start : part.stop])
+            else:
+                cells = yield from whole(None)
+
+                def quantum(part: range, cells: Tensor = cells, y: Tensor = y) -> Tensor:
+                    return vectors(cells[:, part.start : part.stop], y[part.start : part.stop])
+
+                for part, out in zip(parts, device.map(quantum, parts), strict=True):
+                    hidden[start + part.start : start + part.stop] = out
+                    yield
             for groups in _chunks(model, at):
                 shard.cells.pop(_key(at, groups), None)
-            block = geometry.block_rows(at)
-            y = data.y[block.start - first : block.stop - first]
-            parts = list(geometry.quanta(range(len(block))))
-            for part, out in zip(parts, device.map(bind(quantum, whole, y), parts), strict=True):
-                hidden[block.start - first + part.start : block.start - first + part.stop] = out
-                yield
             progress("row")
         data.hidden = hidden
     shard.layer = 0
@@ -161,13 +178,11 @@ def icl(
         return
     if layer != shard.layer or len(shard.kv) != layer + 1:
         raise NotReady(f"member {shard.member} is at ICL layer {shard.layer}, not {layer}")
-    backbone, geometry = model.backbone, model.geometry
+    geometry = model.geometry
     runs = sorted([*shard.kv[layer], *foreign], key=lambda run: run.start)
 
     def block(hidden: Tensor) -> Tensor:
-        q = backbone.icl_queries(layer, hidden, geometry.rows)
-        attended = complete(attend(q, runs, geometry.blocks), geometry.blocks).divide()
-        return backbone.icl_end(layer, hidden, attended.to(backbone.dtype))
+        return model.recipe.context(layer, hidden, runs, geometry)
 
     after = []
     for data in shard.data:
@@ -211,7 +226,7 @@ def _kv(model: ModelShards, shard: Shard, device: Device, layer: int) -> Task[No
             k, v = backbone.icl_kv(layer, data.hidden[part.start - first : part.stop - first])
             if keys is None:
                 heads, _, width = k.shape
-                keys, values = (torch.empty(full, heads, geometry.block, width, dtype=k.dtype) for _ in range(2))
+                keys, values = (k.new_empty(full, heads, geometry.block, width) for _ in range(2))
             if len(part) == geometry.block:
                 keys[at - data.run.start], values[at - data.run.start] = k, v  # type: ignore[index]
             else:
@@ -228,5 +243,6 @@ def open_shard(model: ModelShards, shard: Shard, x: dict[int, Tensor], y: dict[i
         wanted = (len(run_rows(model.geometry, run)), model.features)
         if run.start not in x or run.start not in y or x[run.start].shape != wanted or y[run.start].shape != wanted[:1]:
             raise ValueError(f"member {shard.member} blocks {run.start} to {run.stop} need {wanted[0]} x {wanted[1]} features and targets")
-        dtype = model.backbone.dtype
-        shard.data.append(RunData(run, x[run.start].to(dtype), y[run.start].to(dtype)))
+        backbone = model.backbone
+        rows, targets = x[run.start].to(backbone.device, backbone.dtype), y[run.start].to(backbone.device, backbone.hidden_dtype)
+        shard.data.append(RunData(run, rows, targets))

@@ -43,6 +43,11 @@ class KVRun:
         return cls(start, head[0], head[1], tail)
 
     @property
+    def block(self) -> int:
+        """Keys of a full block."""
+        return self.k.shape[2]
+
+    @property
     def nbytes(self) -> int:
         parts = [self.k, self.v, *(self.tail or ())]
         return sum(part.numel() * part.element_size() for part in parts)

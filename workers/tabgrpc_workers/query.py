@@ -5,26 +5,56 @@ The steps keep no state: what comes back is all that the next step needs, so tha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from tabgrpc.core.head import Head
-from tabgrpc.core.reduction import Node, Partial, complete
+from tabgrpc.core.reduction import Node, Partial
 from tabgrpc_workers.device import Task
-from tabgrpc_workers.kernels import attend
 from tabgrpc_workers.shard import ModelShards, Shard
 
 
 def tile(model: ModelShards, shard: Shard, x: Tensor, asked: Head) -> Task[Tensor]:
     """x: (tile, F) to outputs (tile, O), for a member that this worker owns whole."""
-    hidden = yield from vectors(model, shard, x)
+    if (run := _captured(model, shard, asked.embeddings)) is not None:
+        yield
+        out = run(x)
+        return out.clone() if asked.embeddings else model.backbone.outputs(out, asked)
+    hidden = yield from vectors(model, shard, x.to(model.backbone.device))
     if asked.embeddings:
         return hidden
     for layer in range(model.backbone.shape.icl_layers):
-        nodes = attention(model, shard, layer, model.backbone.icl_queries(layer, hidden, model.geometry.rows))
-        hidden = end(model, layer, hidden, complete(nodes, model.geometry.blocks))
+        hidden = model.recipe.query(layer, hidden, shard.kv[layer], model.geometry)
         yield
     return model.backbone.head(hidden, asked)
+
+
+def _captured(model: ModelShards, shard: Shard, embeddings: bool) -> Callable[[Tensor], Tensor] | None:
+    if embeddings not in shard.captured:
+
+        def run(x: Tensor) -> Tensor:
+            hidden = _finished(vectors(model, shard, x))
+            if embeddings:
+                return hidden
+            for layer in range(model.backbone.shape.icl_layers):
+                hidden = model.recipe.query(layer, hidden, shard.kv[layer], model.geometry)
+            return model.backbone.decode(hidden)
+
+        if (captured := model.recipe.captured(run)) is None:
+            return None
+        shard.captured[embeddings] = captured
+    return shard.captured[embeddings]
+
+
+def _finished(task: Task[Tensor]) -> Tensor:
+    """Runs a task to its end at once."""
+    while True:
+        try:
+            next(task)
+        except StopIteration as end:
+            return end.value
 
 
 def vectors(model: ModelShards, shard: Shard, x: Tensor) -> Task[Tensor]:
@@ -43,7 +73,7 @@ def vectors(model: ModelShards, shard: Shard, x: Tensor) -> Task[Tensor]:
 
 def attention(model: ModelShards, shard: Shard, layer: int, q: Tensor) -> list[Node]:
     """Queries (H, tile, d) against what this worker owns of a layer."""
-    return attend(q, shard.kv[layer], model.geometry.blocks)
+    return model.recipe.nodes(q, shard.kv[layer], model.geometry.blocks)
 
 
 def end(model: ModelShards, layer: int, hidden: Tensor, root: Partial) -> Tensor:

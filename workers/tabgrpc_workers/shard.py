@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +13,7 @@ from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import Run
 from tabgrpc.wire.errors import NotReady
 from tabgrpc_workers.kernels import KVRun
+from tabgrpc_workers.recipes import CpuRecipe, Recipe
 
 
 @dataclass(slots=True)
@@ -35,7 +36,10 @@ class RunData:
 
 @dataclass(slots=True)
 class Shard:
-    """One member's part. kv[layer] has a KVRun for each run; inducing K/V are whole on every owner."""
+    """One member's part. kv[layer] has a KVRun for each run; inducing K/V are whole on every owner.
+
+    captured: how a whole member's query rows are computed where the device can repeat a run: to row vectors (True), or decoded (False).
+    """
 
     member: int
     runs: tuple[Run, ...]
@@ -44,6 +48,7 @@ class Shard:
     inducing: list[InducingKV] = field(default_factory=list)
     layer: int = 0
     kv: list[list[KVRun]] = field(default_factory=list)
+    captured: dict[bool, Callable[[Tensor], Tensor]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -66,6 +71,11 @@ class ModelShards:
     features: int
     store: bool
     shards: dict[int, Shard]
+    recipe: Recipe = None  # type: ignore[assignment]  # the CPU's unless another is given
+
+    def __post_init__(self) -> None:
+        if self.recipe is None:
+            self.recipe = CpuRecipe(self.backbone)
 
     @property
     def groups(self) -> int:
