@@ -1,4 +1,4 @@
-"""A TabICL network's weights by the names that kernels of our own use. Beside ``tabicl.py`` the only place that knows upstream's modules."""
+"""A TabICL network's weights by the names that kernels of our own use. With ``tabicl.py`` the place that knows upstream's modules."""
 
 from __future__ import annotations
 

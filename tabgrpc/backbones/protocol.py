@@ -2,7 +2,7 @@
 
 Shapes: R rows, G feature groups (g of them in a chunk), E cell width, I inducing points, D row width, H heads, d head width, O outputs. All
 floating tensors are of the policy's dtype and on the backbone's device. A stage is a pure function: it keeps no state between calls, so
-any number of threads may share a backbone. Row vectors (hidden) and targets are of ``hidden_dtype``, which is float32 where the policy is half.
+any number of threads may share a backbone. Row vectors (hidden) and targets are of ``hidden_dtype``: float32 where the policy is half.
 """
 
 from __future__ import annotations

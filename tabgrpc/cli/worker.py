@@ -11,6 +11,7 @@ import typer
 
 from tabgrpc.cli import options
 from tabgrpc.cli.errors import Mistake
+from tabgrpc.scheduler import devices
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -32,7 +33,7 @@ def worker(
     ] = "0",
 ) -> None:
     """Run one worker; `tabgrpc serve --attach ADDRESS` takes it into a pool."""
-    where = "cpu" if device is options.Device.auto else device.value  # there is no worker for GPUs yet
+    where = devices.chosen(device.value)
     arguments = ["--bind", bind, "--device", where, "--threads", str(threads), "--memory", str(bytes_of(memory))]
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "tabgrpc_workers", *arguments])

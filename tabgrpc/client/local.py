@@ -11,8 +11,6 @@ from typing import Self
 from tabgrpc.client.client import Client
 from tabgrpc.wire.channels import private_directory
 
-_CPU_WORKERS = 2
-
 
 class LocalPool:
     """Starts workers, serves them, stops them. Nothing is left running when it is closed, at interpreter exit, or after a kill."""
@@ -20,11 +18,13 @@ class LocalPool:
     def __init__(
         self, workers: int | None = None, *, device: str = "auto", store: Path | str | None = None, threads: int = 1, memory: int = 0
     ) -> None:
-        """workers: processes, None is two. store: directory of the models, None is a temporary one. threads: quanta a worker computes at
-        once. memory: bytes that a worker's shards may take, 0 is a share of what is free.
+        """workers: processes, None is one a GPU, or two on a CPU. device: auto, cpu or cuda. store: directory of the models, None is a
+        temporary one. threads: quanta a CPU worker computes at once. memory: bytes that a worker's shards may take, 0 is a share of what
+        is free.
 
         Raises tabgrpc.wire.errors.Unavailable, saying why, if a worker doesn't start.
         """
+        from tabgrpc.scheduler import devices
         from tabgrpc.scheduler.scheduler import Scheduler
         from tabgrpc.scheduler.server import Server
         from tabgrpc.scheduler.workers import WorkerPool
@@ -32,9 +32,10 @@ class LocalPool:
         self._own_store = store is None
         self.store = Path(tempfile.mkdtemp(prefix="tabgrpc-store-")) if store is None else Path(store)
         self._sockets = private_directory()
-        count = _CPU_WORKERS if workers is None else workers
+        where = devices.chosen(device)
+        count = devices.workers(where) if workers is None else workers
         try:
-            pool = WorkerPool(count, device="cpu" if device == "auto" else device, threads=threads, memory=memory)
+            pool = WorkerPool(count, device=where, threads=threads, memory=memory)
         except BaseException:
             self._remove()
             raise

@@ -18,7 +18,7 @@ from tabgrpc.checkpoints import Checkpoint, CheckpointError
 from tabgrpc.checkpoints.resolve import resolve
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import PLACEMENTS
-from tabgrpc.core.plan import BackboneShape, Plan, PlanError, Workers, plan
+from tabgrpc.core.plan import DTYPE_BYTES, BackboneShape, Plan, PlanError, Workers, plan
 from tabgrpc.core.policy import NumericPolicy
 from tabgrpc.data import DataWarning, Schema, UserError
 from tabgrpc.data.fitting import fit_members
@@ -34,7 +34,9 @@ from tabgrpc.v1 import models_pb2 as pb
 from tabgrpc.wire.errors import AlreadyExists, InvalidArgument, NotReady, OutOfMemory, ServiceError, StaleEpoch, Unavailable
 
 FIT_ATTEMPTS = 3
-DTYPES = ("float32", "float64")
+DTYPES = {"cpu": ("float32", "float64"), "cuda": ("float32", "float16", "bfloat16")}
+FLOPS = {"cpu": 3e10, "cuda": 2.5e14}
+"""What a worker of a kind computes a second, about."""
 _TASK_NAMES = {pb.TASK_UNSPECIFIED: "auto", pb.TASK_CLASSIFICATION: "classification", pb.TASK_REGRESSION: "regression"}
 
 Progress = Callable[[str, int, int], None]
@@ -60,8 +62,9 @@ class Prepared:
 def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool, scope: Scope) -> Prepared:
     """Schema, members and plan of a table. Raises InvalidArgument for what the caller must mend, OutOfMemory when nothing fits."""
     dtype = options.dtype or "float32"
-    if dtype not in DTYPES:
-        raise InvalidArgument(f"dtype {dtype!r} is not computed by this pool; {' and '.join(DTYPES)} are")
+    device = pool.policy().device
+    if dtype not in DTYPES[device]:
+        raise InvalidArgument(f"dtype {dtype!r} is not computed by this pool ({device}); {', '.join(DTYPES[device])} are")
     if options.n_estimators > 1024:
         raise InvalidArgument(f"{options.n_estimators} estimators are more than the limit of 1024")
     notes: list[str] = []
@@ -92,7 +95,7 @@ def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool, scope: Sc
     if note:
         notes.append(note)
     shape = shape_of(checkpoint.config)
-    geometry = Geometry.of(len(x), members.n_features)
+    geometry = Geometry.of(len(x), members.n_features, device)
     if (options.placement or "auto") not in PLACEMENTS:
         raise InvalidArgument(f"placement {options.placement!r} is none of {', '.join(PLACEMENTS)}")
     chosen = choose(geometry, shape, len(members), dtype, pool.wait_serving(scope), options.placement)
@@ -116,7 +119,7 @@ def choose(
     geometry: Geometry, shape: BackboneShape, members: int, dtype: str, serving: Sequence[Worker], placement: str = ""
 ) -> Plan:
     """The plan for the workers that serve. Raises OutOfMemory when nothing fits."""
-    workers = Workers(len(serving), min(worker.memory_budget for worker in serving))
+    workers = Workers(len(serving), min(worker.memory_budget for worker in serving), FLOPS[serving[0].device])
     try:
         return plan(geometry, shape, members, workers, dtype, placement or "auto")
     except PlanError as error:
@@ -275,7 +278,7 @@ def _model(
     kind: str,
 ) -> Model:
     shape = shape_of(checkpoint.config)
-    item = 8 if manifest.policy.dtype == "float64" else 4
+    item = DTYPE_BYTES[manifest.policy.dtype]
     held = manifest.members * (
         shape.context_bytes(manifest.rows, item) + shape.column_bytes(manifest.features, item)
     )

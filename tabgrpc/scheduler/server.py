@@ -15,6 +15,7 @@ from typing import IO
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from tabgrpc.scheduler import devices
 from tabgrpc.scheduler.scheduler import Scheduler
 from tabgrpc.scheduler.services import ModelService, PoolService, TableService
 from tabgrpc.scheduler.workers import WorkerPool
@@ -60,12 +61,13 @@ def serve(bind: str, workers: int | None, attach: Sequence[str], store: Path, de
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    spawn = workers if workers is not None else (0 if attach else 2)
+    where = devices.chosen(device)
+    spawn = workers if workers is not None else (0 if attach else devices.workers(where))
     with lock:
         try:
             probe = grpc.server(ThreadPoolExecutor(1), options=SERVER_OPTIONS)
             address = _claim(probe, bind)  # before any worker is started: a taken port costs nothing
-            pool = WorkerPool(spawn, attach, "cpu" if device == "auto" else device, threads, memory)
+            pool = WorkerPool(spawn, attach, where, threads, memory)
         except (AddressInUse, OSError) as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tabgrpc.scheduler import devices
 from tabgrpc.wire.errors import Unavailable
 
 READY_SECONDS = 120.0
@@ -20,12 +21,16 @@ STOP_SECONDS = 35.0
 class WorkerProcess:
     """One spawned worker. ``address`` is where it serves."""
 
-    def __init__(self, slot: int, directory: Path, device: str, threads: int, memory: int) -> None:
-        """Starts the process; ``wait_ready`` waits for it. The socket's name is unique, so that no two workers ever share one."""
+    def __init__(self, slot: int, directory: Path, device: str, threads: int, memory: int, beside: int) -> None:
+        """Starts the process; ``wait_ready`` waits for it. device: cpu, or cuda for a GPU by the slot's turn. memory: bytes that its shards
+        may take, 0 is a share of what is free, given that ``beside`` workers are started in all.
+
+        The socket's name is unique, so that no two workers ever share one."""
         self.slot = slot
         path = directory / f"w{slot}-{os.urandom(4).hex()}.sock"
         reader, writer = os.pipe()
-        command = [sys.executable, "-m", "tabgrpc_workers", "--bind", f"unix:{path}", "--device", device, "--threads", str(threads)]
+        command = [sys.executable, "-m", "tabgrpc_workers", "--bind", f"unix:{path}", "--threads", str(threads)]
+        command += ["--device", devices.of_slot(device, slot), "--share", str(devices.sharing(device, beside))]
         command += ["--memory", str(memory), "--ready", str(writer), "--follow-parent"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import shutil
 import threading
 import time
@@ -72,7 +71,7 @@ class WorkerPool:
         """
         if spawn + len(attach) < 1:
             raise ValueError("a pool needs at least one worker")
-        self._settings = (device, threads, memory or _share_of_memory(spawn))
+        self._settings = (device, threads, memory, spawn)
         self._directory = private_directory()
         self._lock = threading.Condition()
         self._closed = False
@@ -298,14 +297,3 @@ class WorkerPool:
                 slot.worker.channel.close()
         with contextlib.suppress(OSError):
             shutil.rmtree(self._directory)
-
-
-def _share_of_memory(workers: int) -> int:
-    """Bytes for each of ``workers`` local workers: three quarters of what is free, divided."""
-    pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    try:
-        with open("/proc/meminfo") as lines:
-            free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        free = pages * size
-    return free * 3 // 4 // max(workers, 1)

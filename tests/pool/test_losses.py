@@ -79,7 +79,7 @@ def test_D04_a_fit_survives_a_killed_worker(pool: LocalPool) -> None:
 def test_a_worker_that_dies_at_start_up_says_why() -> None:
     """Not restarted for ever, not waited for: an error with the exit code, and nothing left."""
     before = len(psutil.Process().children(recursive=True))
-    with pytest.raises(ServiceError, match=r"died at start-up: exit code 2"):
+    with pytest.raises(ServiceError, match=r"died at start-up: exit code 3"):
         LocalPool(1, device="no-such-device")
     assert len(psutil.Process().children(recursive=True)) == before
 

@@ -15,7 +15,7 @@ import torch
 from inprocess import table
 from tabgrpc_workers.device import Device
 from tabgrpc_workers.models import Models
-from tabgrpc_workers.policy import own_policy
+from tabgrpc_workers.policy import cpu_policy
 from tabgrpc_workers.service import ShardService
 
 from tabgrpc.checkpoints import load_checkpoint
@@ -67,7 +67,7 @@ class Worker:
 
 @pytest.fixture
 def worker(tmp_path) -> Iterator[Worker]:
-    service = ShardService(Models(1 << 30), Device(), own_policy())
+    service = ShardService(Models(1 << 30), Device(), cpu_policy())
     server = grpc.server(ThreadPoolExecutor(4), options=SERVER_OPTIONS)
     add_ShardServiceServicer_to_server(service, server)
     address = bind(server, f"unix:{tmp_path}/s")

@@ -8,15 +8,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-import torch
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tabgrpc.internal.v1.shards_pb2_grpc import add_ShardServiceServicer_to_server
 from tabgrpc.wire.channels import SERVER_OPTIONS, AddressInUse, bind
 from tabgrpc_workers import lifecycle
 from tabgrpc_workers.device import Device
+from tabgrpc_workers.machines import machine
 from tabgrpc_workers.models import Models
-from tabgrpc_workers.policy import own_policy
 from tabgrpc_workers.service import ShardService
 
 GRACE_SECONDS = 30.0
@@ -27,17 +26,24 @@ def main() -> int:
     """Serves until SIGTERM; exit code 0 after a drain, 3 if the address is taken."""
     parser = argparse.ArgumentParser(prog="tabgrpc worker")
     parser.add_argument("--bind", required=True, help="unix:/path or host:port; port 0 picks one")
-    parser.add_argument("--device", default="cpu", choices=["cpu"])
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--threads", type=int, default=1, help="quanta computed at once")
-    parser.add_argument("--memory", type=int, default=0, help="bytes that shards may take; 0 is half of what the machine has free")
+    parser.add_argument("--memory", type=int, default=0, help="bytes that shards may take; 0 is three quarters of what is free")
+    parser.add_argument("--share", type=int, default=1, help="workers that share what is free")
     parser.add_argument("--ready", type=int, default=-1, help="file descriptor to write the address to")
     parser.add_argument("--follow-parent", action="store_true", help="end when standard input is closed")
     options = parser.parse_args()
     if options.follow_parent:
         lifecycle.die_with_parent()
-    torch.set_num_threads(1)
-
-    service = ShardService(Models(options.memory or _free_memory() // 2), Device(options.threads), own_policy())
+    try:
+        own = machine(options.device)
+    except RuntimeError as error:
+        print(f"tabgrpc worker: {error}", file=sys.stderr)
+        return 3
+    own.enter()
+    policy = own.policy()
+    memory = options.memory or own.free_memory() * 3 // 4 // max(1, options.share)
+    service = ShardService(Models(memory, own), Device(options.threads if own.kind == "cpu" else 1, own), policy)
     server = grpc.server(ThreadPoolExecutor(_THREADS, "grpc"), options=SERVER_OPTIONS, maximum_concurrent_rpcs=4 * _THREADS)
     add_ShardServiceServicer_to_server(service, server)
     checks = health.HealthServicer()
@@ -63,19 +69,6 @@ def main() -> int:
     server.wait_for_termination()
     service.device.close()
     return 0
-
-
-def _free_memory() -> int:
-    """Bytes that this process may still take: the machine's, or its control group's if that is less."""
-    with open("/proc/meminfo") as lines:
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    try:
-        with open("/sys/fs/cgroup/memory.max") as limit, open("/sys/fs/cgroup/memory.current") as current:
-            if (most := limit.read().strip()) != "max":
-                free = min(free, int(most) - int(current.read()))
-    except OSError:
-        pass  # no control group
-    return max(free, 0)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from tabgrpc_workers.kernels import KVRun
 Tensors = dict[str, Tensor]
 
 
-
 def received(requests: Iterator[Any]) -> tuple[Any, Tensors]:
     """The first message of a stream, and the tensors of its frames."""
     first = first_of(requests)
@@ -55,7 +54,19 @@ def unpacked(parcel: pb.Parcel) -> Tensors:
 
 
 def plain(tensors: Tensors) -> dict[str, np.ndarray]:
-    return {name: tensor.numpy() for name, tensor in tensors.items()}
+    """To numpy, from any device. numpy knows no bfloat16: those travel as the int16 of the same bits, which nothing else is."""
+    found = {}
+    for name, tensor in tensors.items():
+        here = tensor.cpu()
+        found[name] = (here.view(torch.int16) if here.dtype == torch.bfloat16 else here).numpy()
+    return found
+
+
+def placed(tensors: Tensors, device: torch.device) -> Tensors:
+    """Received tensors on a device; see ``plain``."""
+    return {
+        name: (tensor.view(torch.bfloat16) if tensor.dtype == torch.int16 else tensor).to(device) for name, tensor in tensors.items()
+    }
 
 
 def packed_nodes(nodes: Iterable[Node], suffix: str) -> Tensors:

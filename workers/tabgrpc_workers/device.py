@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from tabgrpc.wire.errors import Cancelled, QueueFull, Unavailable
+from tabgrpc.wire.errors import Cancelled, OutOfMemory, QueueFull, Unavailable
+from tabgrpc_workers.machines import CpuMachine, Machine
 
 T = TypeVar("T")
 Task = Generator[None, None, T]
@@ -38,9 +39,10 @@ class _Entry:
 class Device:
     """A queue of tasks and the thread that runs them."""
 
-    def __init__(self, threads: int = 1) -> None:
-        """threads: quanta computed at once."""
+    def __init__(self, threads: int = 1, machine: Machine | None = None) -> None:
+        """threads: quanta computed at once, on a CPU. machine: what is computed on, None is the CPU."""
         self.threads = threads
+        self._machine = machine or CpuMachine()
         self._quanta = ThreadPoolExecutor(threads, "quantum", torch.set_num_threads, (1,)) if threads > 1 else None
         self._heap: list[_Entry] = []
         self._turns = itertools.count()
@@ -84,7 +86,7 @@ class Device:
         self._thread.join(timeout=60)
 
     def _loop(self) -> None:
-        torch.set_num_threads(1)
+        self._machine.enter()
         with torch.inference_mode():
             while True:
                 with self._wake:
@@ -99,9 +101,9 @@ class Device:
                         self._heap.remove(entry)
                         heapq.heapify(self._heap)
 
-    @staticmethod
-    def _step(entry: _Entry) -> bool:
+    def _step(self, entry: _Entry) -> bool:
         """One step of a task; True when it has ended, one way or the other."""
+        exhausted = ""
         try:
             if not entry.wanted():
                 entry.task.close()
@@ -110,7 +112,13 @@ class Device:
         except StopIteration as end:
             entry.result.set_result(end.value)
             return True
+        except torch.OutOfMemoryError as error:  # before RuntimeError, which it is too
+            exhausted = str(error).splitlines()[0]
         except BaseException as error:  # whatever it was belongs to the one who waits, not to this thread
             entry.result.set_exception(error)
             return True
-        return False
+        if exhausted:  # outside the except block, whose traceback would keep the tensors alive
+            entry.task.close()
+            self._machine.release()
+            entry.result.set_exception(OutOfMemory(exhausted))
+        return bool(exhausted)

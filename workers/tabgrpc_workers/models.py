@@ -7,29 +7,27 @@ import threading
 import uuid
 from collections.abc import Iterable
 
-import torch
-
-from tabgrpc.backbones.protocol import Backbone
-from tabgrpc.backbones.tabicl import TabICLBackbone, UnsupportedCheckpoint
+from tabgrpc.backbones.tabicl import UnsupportedCheckpoint
 from tabgrpc.checkpoints import CheckpointError, load_checkpoint
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import Run
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.wire.errors import InvalidArgument, NotReady, OutOfMemory, StaleEpoch
+from tabgrpc_workers.machines import CpuMachine, Machine
+from tabgrpc_workers.recipes import Recipe
 from tabgrpc_workers.shard import ModelShards, Shard
-
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 class Models:
     """Model versions by name, and the backbones that they share."""
 
-    def __init__(self, memory_budget: int) -> None:
-        """memory_budget: bytes that shards may take."""
+    def __init__(self, memory_budget: int, machine: Machine | None = None) -> None:
+        """memory_budget: bytes that shards may take. machine: what they live on, None is the CPU."""
+        self.machine = machine or CpuMachine()
         self.incarnation = uuid.uuid4().hex
         self.memory_budget = memory_budget
         self._models: dict[str, ModelShards] = {}
-        self._backbones: dict[tuple[str, str], Backbone] = {}
+        self._recipes: dict[tuple[str, str], Recipe] = {}
         self._lock = threading.Lock()
 
     def get(self, ref: pb.ShardRef) -> ModelShards:
@@ -62,8 +60,8 @@ class Models:
             if any(not 0 <= run.start < run.stop <= geometry.blocks for run in runs):
                 raise InvalidArgument(f"member {shard.member} has runs outside of {geometry.blocks} blocks")
             held[shard.member] = Shard(shard.member, runs)
-        backbone = self._backbone(spec)
-        return ModelShards(ref.model_version, ref.epoch, backbone, geometry, spec.features, spec.store, held)
+        recipe = self._recipe(spec)
+        return ModelShards(ref.model_version, ref.epoch, recipe.backbone, geometry, spec.features, spec.store, held, recipe)
 
     def fitted(self, model_version: str, wanted: ModelShards) -> dict[int, Shard]:
         """Shards of an earlier epoch that are just what ``wanted`` asks for: they stay as they are."""
@@ -109,20 +107,21 @@ class Models:
         if wanted > free:
             raise OutOfMemory(f"shards of {wanted:,} bytes don't fit: {free:,} of {self.memory_budget:,} bytes are free")
 
-    def _backbone(self, spec: pb.ModelSpec) -> Backbone:
+    def _recipe(self, spec: pb.ModelSpec) -> Recipe:
         key = (spec.checkpoint_sha256, spec.dtype)
         with self._lock:
-            found = self._backbones.get(key)
+            found = self._recipes.get(key)
         if found is not None:
             return found
-        if spec.dtype not in _DTYPES:
-            raise InvalidArgument(f"dtype {spec.dtype!r} is not computed on a CPU; float32 and float64 are")
+        dtypes = self.machine.dtypes
+        if spec.dtype not in dtypes:
+            raise InvalidArgument(f"dtype {spec.dtype!r} is not computed on {self.machine.kind}; {', '.join(dtypes)} are")
         try:
             checkpoint = load_checkpoint(spec.checkpoint)
             if checkpoint.sha256 != spec.checkpoint_sha256:
                 raise NotReady(f"checkpoint {checkpoint.path} has SHA-256 {checkpoint.sha256[:12]}, not {spec.checkpoint_sha256[:12]}")
-            backbone = TabICLBackbone(checkpoint.config, checkpoint.state_dict(), _DTYPES[spec.dtype])
+            recipe = self.machine.recipe(checkpoint.config, checkpoint.state_dict(), dtypes[spec.dtype])
         except (CheckpointError, UnsupportedCheckpoint) as error:
             raise NotReady(str(error)) from error
         with self._lock:
-            return self._backbones.setdefault(key, backbone)
+            return self._recipes.setdefault(key, recipe)

@@ -13,8 +13,8 @@ from tabgrpc.core.policy import NumericPolicy
 from tabgrpc_workers.kernels import partials
 
 
-def own_policy(dtype: str = "float32") -> NumericPolicy:
-    """The policy of this process. Its thread count is part of it: one intra-op thread, set before."""
+def cpu_policy(dtype: str = "float32") -> NumericPolicy:
+    """The policy of this process on the CPU. Its thread count is part of it: one intra-op thread, set before."""
     if torch.get_num_threads() != 1:
         raise RuntimeError("a worker computes with one intra-op thread")
     return NumericPolicy(

@@ -22,8 +22,11 @@ class Recipe(Protocol):
     free_rows: whether a row's bits don't depend on the rows computed with it, so that a stage may cut rows as memory allows.
     """
 
-    backbone: Backbone
     free_rows: bool
+
+    @property
+    def backbone(self) -> Backbone:
+        """Whose stages these are."""
 
     def gather(self, block: int, q: Tensor, cells: Tensor) -> Partial:
         """Inducing queries (H, I, d) of a column block over cells (g, R, E): a partial (g, H, I[, d])."""
@@ -47,7 +50,11 @@ class CpuRecipe:
     free_rows = False
 
     def __init__(self, backbone: Backbone) -> None:
-        self.backbone = backbone
+        self._backbone = backbone
+
+    @property
+    def backbone(self) -> Backbone:
+        return self._backbone
 
     def gather(self, block: int, q: Tensor, cells: Tensor) -> Partial:
         k, v = self.backbone.column_kv(block, cells)

@@ -29,6 +29,7 @@ from tabgrpc_workers.arrays import (
     kv_tensors,
     packed_nodes,
     partial_of,
+    placed,
     plain,
     received,
     tensors_of,
@@ -58,7 +59,7 @@ class ShardService(ShardServiceServicer):
     def GetWorker(self, request: pb.GetWorkerRequest, context: grpc.ServicerContext) -> pb.GetWorkerResponse:
         return pb.GetWorkerResponse(
             incarnation=self.models.incarnation,
-            device="cpu",
+            device=self.models.machine.kind,
             policy_json=json.dumps(asdict(self.policy)),
             memory_budget=self.models.memory_budget,
             memory_used=self.models.memory_used,
@@ -78,14 +79,17 @@ class ShardService(ShardServiceServicer):
         features = rows * (model.features + 1) * item
         self.models.admit(shape.context_bytes(rows, item) + columns + features)  # before a byte of them is received
         tensors = tensors_of(first, requests, features)
-        for shard in model.shards.values():
-            x, y = ({run.start: tensors.get(f"{name}/{shard.member}/{run.start}") for run in shard.runs} for name in ("x", "y"))
-            if any(part is None for part in (*x.values(), *y.values())):
-                raise InvalidArgument(f"rows of member {shard.member} are missing")
-            try:
-                fit.open_shard(model, shard, x, y)  # type: ignore[arg-type]
-            except ValueError as error:
-                raise InvalidArgument(str(error)) from error
+
+        def task() -> Task[None]:
+            for shard in model.shards.values():
+                x, y = ({run.start: get(tensors, f"{name}/{shard.member}/{run.start}") for run in shard.runs} for name in ("x", "y"))
+                try:
+                    fit.open_shard(model, shard, x, y)
+                except ValueError as error:
+                    raise InvalidArgument(str(error)) from error
+                yield
+
+        self._run(context, task(), FIT)
         self.models.put(model)
         return pb.OpenShardsResponse()
 
@@ -124,18 +128,21 @@ class ShardService(ShardServiceServicer):
         shard = model.shard(first.member)
         shape, layer = model.backbone.shape, first.layer
 
+        def here() -> Tensors:
+            return placed(tensors, model.backbone.device)
+
         def task() -> Task[Tensors]:
             match first.kind:
                 case pb.FIT_STAGE_KIND_COLUMN if layer < shape.column_blocks:
                     return packed_nodes((yield from fit.column(model, shard, self.device, layer, _ignore)), "")
                 case pb.FIT_STAGE_KIND_COLUMN_END if layer < shape.column_blocks:
-                    fit.column_end(model, shard, layer, partial_of(tensors, ""))
+                    fit.column_end(model, shard, layer, partial_of(here(), ""))
                     return {}
                 case pb.FIT_STAGE_KIND_ROWS:
                     yield from fit.rows(model, shard, self.device, _ignore)
                     return kv_tensors(shard.kv[0])
                 case pb.FIT_STAGE_KIND_ICL if layer < shape.icl_layers - 1:
-                    yield from fit.icl(model, shard, self.device, layer, kv_runs(tensors), _ignore)
+                    yield from fit.icl(model, shard, self.device, layer, kv_runs(here()), _ignore)
                     return {} if layer + 2 == shape.icl_layers else kv_tensors(shard.kv[layer + 1])
             raise InvalidArgument(f"no stage {first.kind} at layer {layer}")
 
@@ -166,17 +173,17 @@ class ShardService(ShardServiceServicer):
         if layer > last:
             raise InvalidArgument(f"no ICL layer {layer}")
 
-        def step(member: int) -> Task[Tensors]:
+        def step(member: int, here: Tensors) -> Task[Tensors]:
             shard = model.shard(member, fitted=True)
             match request.kind:
                 case pb.TILE_STEP_KIND_OPEN:
-                    hidden = yield from query.vectors(model, shard, _rows(model, tensors, member))
+                    hidden = yield from query.vectors(model, shard, _rows(model, here, member))
                     return opened(member, hidden, 0)
                 case pb.TILE_STEP_KIND_ATTEND:
                     yield
-                    return packed_nodes(query.attention(model, shard, layer, get(tensors, f"q/{member}")), f"/{member}")
+                    return packed_nodes(query.attention(model, shard, layer, get(here, f"q/{member}")), f"/{member}")
                 case pb.TILE_STEP_KIND_ADVANCE:
-                    hidden = query.end(model, layer, get(tensors, f"hidden/{member}"), partial_of(tensors, f"/{member}"))
+                    hidden = query.end(model, layer, get(here, f"hidden/{member}"), partial_of(here, f"/{member}"))
                     yield
                     if layer == last:
                         return {f"out/{member}": _checked(model.backbone.head(hidden, _asked(request.head)), member)}
@@ -188,8 +195,9 @@ class ShardService(ShardServiceServicer):
 
         def task() -> Task[Tensors]:
             out: Tensors = {}
+            here = placed(tensors, model.backbone.device)
             for member in request.members:
-                out |= yield from step(member)
+                out |= yield from step(member, here)
             return out
 
         return pb.TileStepResponse(parcel=pack(plain(self._run(context, task(), PREDICT))))

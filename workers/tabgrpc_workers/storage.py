@@ -20,6 +20,7 @@ def save(model: ModelShards, shard: Shard, directory: Path, folder: str, column:
     files = []
     if column:
         pairs = {f"{name}/{block}": getattr(kv, name) for block, kv in enumerate(shard.inducing) for name in ("k", "v")}
+        pairs = {name: tensor.cpu() for name, tensor in pairs.items()}
         files.append(tiles.save(directory, tiles.column_path(folder, shard.member), pairs))
         yield
     geometry = model.geometry
@@ -30,7 +31,7 @@ def save(model: ModelShards, shard: Shard, directory: Path, folder: str, column:
             for block in blocks:
                 found = _block(runs, block)
                 if found is not None:
-                    tensors[f"k/{layer}/{block}"], tensors[f"v/{layer}/{block}"] = found
+                    tensors[f"k/{layer}/{block}"], tensors[f"v/{layer}/{block}"] = (part.cpu() for part in found)
         if tensors:
             files.append(tiles.save(directory, tiles.chunk_path(folder, shard.member, chunk), tensors))
             yield
@@ -40,7 +41,7 @@ def save(model: ModelShards, shard: Shard, directory: Path, folder: str, column:
 def load(model: ModelShards, shard: Shard, directory: Path, files: dict[str, StoredFile], folder: str) -> Task[None]:
     """Fills an empty shard with its chunks from ``directory/folder``. Raises DamagedModel."""
     shape, geometry = model.backbone.shape, model.geometry
-    pairs = _read(directory, files, tiles.column_path(folder, shard.member))
+    pairs = _read(directory, files, tiles.column_path(folder, shard.member), model.backbone.device)
     shard.inducing = [
         InducingKV(_take(pairs, f"k/{block}", shard), _take(pairs, f"v/{block}", shard)) for block in range(shape.column_blocks)
     ]
@@ -51,14 +52,15 @@ def load(model: ModelShards, shard: Shard, directory: Path, files: dict[str, Sto
         layers: list[KVRun] = []
         for block in range(run.start, run.stop):
             if block == run.start or block % geometry.blocks_per_chunk == 0:
-                tensors = _read(directory, files, tiles.chunk_path(folder, shard.member, block // geometry.blocks_per_chunk))
+                path = tiles.chunk_path(folder, shard.member, block // geometry.blocks_per_chunk)
+                tensors = _read(directory, files, path, model.backbone.device)
                 yield
             for layer in range(shape.icl_layers):
                 k, v = (_take(tensors, f"{name}/{layer}/{block}", shard) for name in ("k", "v"))
                 if k.ndim != 3 or k.shape != v.shape or k.shape[1] != len(geometry.block_rows(block)):
                     raise DamagedModel(f"block {block} of member {shard.member} has K/V of shape {tuple(k.shape)}")
                 if block == run.start:
-                    empty = [torch.empty(full, k.shape[0], geometry.block, k.shape[2], dtype=k.dtype) for _ in range(2)]
+                    empty = [k.new_empty(full, k.shape[0], geometry.block, k.shape[2]) for _ in range(2)]
                     layers.append(KVRun(run.start, empty[0], empty[1], None))
                 if len(geometry.block_rows(block)) == geometry.block:
                     layers[layer].k[block - run.start], layers[layer].v[block - run.start] = k, v
@@ -80,10 +82,10 @@ def _block(runs: list[KVRun], block: int) -> tuple[Tensor, Tensor] | None:
     return None
 
 
-def _read(directory: Path, files: dict[str, StoredFile], path: str) -> dict[str, Tensor]:
+def _read(directory: Path, files: dict[str, StoredFile], path: str, device: torch.device) -> dict[str, Tensor]:
     if path not in files:
         raise DamagedModel(f"the manifest doesn't list {path}")
-    return tiles.load(directory, files[path])
+    return {name: tensor.to(device) for name, tensor in tiles.load(directory, files[path]).items()}
 
 
 def _take(tensors: dict[str, Tensor], name: str, shard: Shard) -> Tensor:

@@ -21,20 +21,24 @@ class CudaRecipe:
 
     def __init__(self, backbone: CudaTabICL, graphs: bool = True) -> None:
         """graphs: whether predict runs as CUDA graphs; the bits are the same without."""
-        self.backbone, self.graphs = backbone, graphs
+        self._backbone, self.graphs = backbone, graphs
+
+    @property
+    def backbone(self) -> CudaTabICL:
+        return self._backbone
 
     def gather(self, block: int, q: Tensor, cells: Tensor) -> Partial:
-        return self.backbone.column_partial(block, q, cells)
+        return self._backbone.column_partial(block, q, cells)
 
     def context(self, layer: int, hidden: Tensor, runs: Sequence[KVRun], geometry: Geometry) -> Tensor:
-        q = self.backbone.icl_queries(layer, hidden, geometry.rows, few=False).transpose(0, 1)
+        q = self._backbone.icl_queries(layer, hidden, geometry.rows, few=False).transpose(0, 1)
         attended = joining.attend(q, runs, q.shape[-1] ** -0.5)
-        return self.backbone.icl_end(layer, hidden, attended.transpose(0, 1), few=False)
+        return self._backbone.icl_end(layer, hidden, attended.transpose(0, 1), few=False)
 
     def query(self, layer: int, hidden: Tensor, runs: Sequence[KVRun], geometry: Geometry) -> Tensor:
-        q = self.backbone.icl_queries(layer, hidden, geometry.rows)
-        attended = attention.attend(q, runs, q.shape[-1] ** -0.5 * LOG2E, self.backbone.dtype)
-        return self.backbone.icl_end(layer, hidden, attended.transpose(0, 1))
+        q = self._backbone.icl_queries(layer, hidden, geometry.rows)
+        attended = attention.attend(q, runs, q.shape[-1] ** -0.5 * LOG2E, self._backbone.dtype)
+        return self._backbone.icl_end(layer, hidden, attended.transpose(0, 1))
 
     def nodes(self, q: Tensor, runs: Sequence[KVRun], total: int) -> list[Node]:
         return attention.nodes(q, runs, total, q.shape[-1] ** -0.5 * LOG2E)
