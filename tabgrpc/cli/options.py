@@ -33,6 +33,14 @@ class DType(StrEnum):
     float64 = "float64"
 
 
+class Exchange(StrEnum):
+    """How workers that own rows of the same member exchange."""
+
+    auto = "auto"
+    grpc = "grpc"
+    collective = "collective"
+
+
 class Decimal(StrEnum):
     """The decimal mark of a CSV file."""
 
@@ -58,6 +66,14 @@ Threads = Annotated[
     int,
     typer.Option(
         min=1, max=256, envvar="TABGRPC_THREADS", help="Threads of a worker on a CPU; they never change a result."
+    ),
+]
+ExchangeOption = Annotated[
+    Exchange,
+    typer.Option(
+        "--exchange",
+        envvar="TABGRPC_EXCHANGE",
+        help="How workers exchange partial results: by collectives where they can, or over gRPC. Never changes an answer.",
     ),
 ]
 Pool = Annotated[

@@ -33,6 +33,7 @@ def serve(
     ] = Path("tabgrpc-models"),
     device: options.DeviceOption = options.Device.auto,
     threads: options.Threads = 1,
+    exchange: options.ExchangeOption = options.Exchange.auto,
     quiet: options.Quiet = False,
 ) -> None:
     """Run a pool until SIGTERM or Ctrl+C: running calls end, workers stop, exit code 0. A second Ctrl+C ends at once.
@@ -47,4 +48,4 @@ def serve(
     )
     from tabgrpc.scheduler.server import serve as run_scheduler
 
-    raise typer.Exit(run_scheduler(bind, workers, attach or [], store, device.value, threads))
+    raise typer.Exit(run_scheduler(bind, workers, attach or [], store, device.value, threads, exchange=exchange.value))

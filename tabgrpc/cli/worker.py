@@ -31,10 +31,20 @@ def worker(
             envvar="TABGRPC_MEMORY", metavar="BYTES", help="What models may take, such as 8G; 0 lets the worker decide."
         ),
     ] = "0",
+    trusted_network: Annotated[
+        str,
+        typer.Option(
+            envvar="TABGRPC_TRUSTED_NETWORK",
+            metavar="HOST",
+            help="This machine's address on a network that nobody else can reach. Collectives, which have no authentication, may use it.",
+        ),
+    ] = "",
 ) -> None:
     """Run one worker; `tabgrpc serve --attach ADDRESS` takes it into a pool."""
     where = devices.chosen(device.value)
     arguments = ["--bind", bind, "--device", where, "--threads", str(threads), "--memory", str(bytes_of(memory))]
+    if trusted_network:
+        arguments += ["--trusted-network", trusted_network]
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "tabgrpc_workers", *arguments])
 

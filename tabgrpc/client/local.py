@@ -16,11 +16,18 @@ class LocalPool:
     """Starts workers, serves them, stops them. Nothing is left running when it is closed, at interpreter exit, or after a kill."""
 
     def __init__(
-        self, workers: int | None = None, *, device: str = "auto", store: Path | str | None = None, threads: int = 1, memory: int = 0
+        self,
+        workers: int | None = None,
+        *,
+        device: str = "auto",
+        store: Path | str | None = None,
+        threads: int = 1,
+        memory: int = 0,
+        exchange: str = "auto",
     ) -> None:
         """workers: processes, None is one a GPU, or two on a CPU. device: auto, cpu or cuda. store: directory of the models, None is a
         temporary one. threads: quanta a CPU worker computes at once. memory: bytes that a worker's shards may take, 0 is a share of what
-        is free.
+        is free. exchange: how workers that own rows of the same member exchange, auto, grpc or collective; it never changes a bit.
 
         Raises tabgrpc.wire.errors.Unavailable, saying why, if a worker doesn't start.
         """
@@ -35,7 +42,7 @@ class LocalPool:
         where = devices.chosen(device)
         count = devices.workers(where) if workers is None else workers
         try:
-            pool = WorkerPool(count, device=where, threads=threads, memory=memory)
+            pool = WorkerPool(count, device=where, threads=threads, memory=memory, exchange=exchange)
         except BaseException:
             self._remove()
             raise

@@ -12,8 +12,12 @@ from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.plan import BackboneShape
 from tabgrpc.core.reduction import Node, Partial, complete
 from tabgrpc.data.members import Members
+from tabgrpc.internal.v1 import exchange_pb2
 from tabgrpc.internal.v1 import shards_pb2 as pb
+from tabgrpc.internal.v1.exchange_pb2_grpc import ExchangeServiceStub
 from tabgrpc.scheduler.calls import Scope, exchange, stream, unary, upload
+from tabgrpc.scheduler.collective_fit import CollectiveFit
+from tabgrpc.scheduler.groups import COLLECTIVE_SECONDS, Groups
 from tabgrpc.scheduler.models import Placement
 from tabgrpc.scheduler.placing import owned
 from tabgrpc.scheduler.workers import Worker
@@ -38,11 +42,13 @@ class Fit:
         members: Members,
         scope: Scope,
         progress: Callable[[str, int, int], None],
+        groups: Groups,
     ) -> None:
-        """progress: called with stage, units done and units in all."""
+        """progress: called with stage, units done and units in all. groups: of the pool, for members whose rows several workers own."""
         self._version, self._placement, self._spec = model_version, placement, spec
         self._geometry, self._shape, self._members, self._scope = geometry, shape, members, scope
-        self._progress = progress
+        self._progress, self._groups = progress, groups
+        self.planned_seconds = 0.0
         self._done = 0
         self._lock = threading.Lock()
         self._total = len(members) * geometry.blocks * (shape.column_blocks + shape.icl_layers)
@@ -54,17 +60,16 @@ class Fit:
             list(threads.map(lambda worker: self._open(worker, x, y), workers))
         ownership = self._placement.map
         alone: dict[str, list[int]] = {}
-        shared: list[int] = []
+        shared: dict[tuple[str, ...], list[int]] = {}
         for member in range(len(self._members)):
             owners = ownership.owners_of(member)
             if len(owners) == 1:
                 alone.setdefault(owners[0], []).append(member)
             else:
-                shared.append(member)
-        with ThreadPoolExecutor(max(len(alone) + MEMBERS_IN_FLIGHT, 1)) as threads:
+                shared.setdefault(owners, []).append(member)
+        with ThreadPoolExecutor(len(alone) + len(shared)) as threads:
             work = [threads.submit(self._fit_alone, self._placement.workers[name], held) for name, held in alone.items()]
-            lanes = [shared[lane::MEMBERS_IN_FLIGHT] for lane in range(MEMBERS_IN_FLIGHT)]
-            work += [threads.submit(self._fit_shared, lane) for lane in lanes if lane]
+            work += [threads.submit(self._fit_shared, owners, held) for owners, held in shared.items()]
             try:
                 wait(work, return_when=FIRST_EXCEPTION)
                 for future in work:
@@ -116,7 +121,7 @@ class Fit:
 
     def _count(self, stage: str, units: int) -> None:
         with self._lock:
-            self._done += units
+            self._done = min(self._done + units, self._total)  # what a broken group had begun may be done again
             done = self._done
         self._progress(stage, done, self._total)
 
@@ -127,9 +132,20 @@ class Fit:
             self._count(answer.stage, answer.done - before)
             before = answer.done
 
-    def _fit_shared(self, members: list[int]) -> None:
-        for member in members:
-            _SharedMember(self, member).run()
+    def _fit_shared(self, owners: tuple[str, ...], members: list[int]) -> None:
+        """Members of the same owners: by collectives if they have a group and it lasts, else, or from where it broke, over gRPC."""
+        seconds = max(COLLECTIVE_SECONDS, 2 * self.planned_seconds)
+        group = self._groups.opened(self._version, self._placement, owners, self._geometry, seconds)
+        if group is not None:
+            while not self._groups.fits.acquire(timeout=0.2):
+                self._scope.remaining()
+            try:
+                if CollectiveFit(self._groups, group, self._scope, self._count).run(members, MEMBERS_IN_FLIGHT):
+                    return
+            finally:
+                self._groups.fits.release()
+        with ThreadPoolExecutor(MEMBERS_IN_FLIGHT) as threads:
+            list(threads.map(lambda member: _SharedMember(self, member).run(begun=group is not None), members))
 
     def stage(self, worker: Worker, member: int, kind: pb.FitStageKind, layer: int, sent: Mapping[str, np.ndarray]) -> Arrays:
         """One stage on one owner."""
@@ -144,8 +160,10 @@ class _SharedMember:
         self._fit, self._member = fit, member
         self._owners = [fit._placement.workers[name] for name in fit._placement.map.owners_of(member)]
 
-    def run(self) -> None:
-        fit, blocks = self._fit, self._fit._geometry.blocks
+    def run(self, begun: bool) -> None:
+        """begun: some stages may be done already; it goes on where the one that is least far is."""
+        fit, blocks, shape = self._fit, self._fit._geometry.blocks, self._fit._shape
+        column, layer = self._reached() if begun else (0, -1)
         with ThreadPoolExecutor(len(self._owners)) as threads:
 
             def everywhere(kind: pb.FitStageKind, layer: int, sent: list[Arrays]) -> list[Arrays]:
@@ -156,21 +174,34 @@ class _SharedMember:
                 return [call.result() for call in calls]
 
             nothing: list[Arrays] = [{} for _ in self._owners]
-            for layer in range(fit._shape.column_blocks):
-                parts = everywhere(pb.FIT_STAGE_KIND_COLUMN, layer, nothing)
+            for at in range(column, shape.column_blocks):
+                parts = everywhere(pb.FIT_STAGE_KIND_COLUMN, at, nothing)
                 root = complete((node for part in parts for node in unpack(part, "")), blocks)
                 whole = {"acc": root.acc, "sum": root.sum, "peak": root.peak}
-                everywhere(pb.FIT_STAGE_KIND_COLUMN_END, layer, [whole] * len(self._owners))
+                everywhere(pb.FIT_STAGE_KIND_COLUMN_END, at, [whole] * len(self._owners))
                 fit._count("column", blocks)
-            kv = everywhere(pb.FIT_STAGE_KIND_ROWS, 0, nothing)
-            fit._count("row", blocks)
-            for layer in range(fit._shape.icl_layers - 1):
+            if layer < 0:
+                kv = everywhere(pb.FIT_STAGE_KIND_ROWS, 0, nothing)
+                fit._count("row", blocks)
+                layer = 0
+            elif layer < shape.icl_layers - 1:
+                kv = everywhere(pb.FIT_STAGE_KIND_HELD, layer, nothing)
+            for at in range(layer, shape.icl_layers - 1):
                 foreign = [
                     {name: array for other, part in enumerate(kv) if other != own for name, array in part.items()}
                     for own in range(len(self._owners))
                 ]
-                kv = everywhere(pb.FIT_STAGE_KIND_ICL, layer, foreign)
+                kv = everywhere(pb.FIT_STAGE_KIND_ICL, at, foreign)
                 fit._count("icl", blocks)
+
+    def _reached(self) -> tuple[int, int]:
+        """(column blocks ended, ICL layer whose K/V are there) on all owners; the layer is -1 before there are any."""
+        fit = self._fit
+        found = []
+        for owner in self._owners:
+            request = exchange_pb2.GetProgressRequest(ref=fit._placement.ref(fit._version, owner), member=self._member)
+            found.append(unary(ExchangeServiceStub(owner.channel).GetProgress, request, fit._scope))
+        return min(each.column_blocks for each in found), min(min(each.layer, each.kv_layers - 1) for each in found)
 
 
 def unpack(arrays: Mapping[str, np.ndarray], suffix: str) -> list[Node]:

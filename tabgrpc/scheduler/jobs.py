@@ -186,14 +186,15 @@ def _attempt(
     spec = model_spec(manifest, prepared.checkpoint, chosen.store)
     try:
         with scope.tied() as inner:  # a failed attempt gives up its own calls, not the caller
-            work = Fit(shards_name, placement, spec, prepared.geometry, prepared.shape, prepared.members, inner, progress)
+            work = Fit(shards_name, placement, spec, prepared.geometry, prepared.shape, prepared.members, inner, progress, pool.groups)
+            work.planned_seconds = chosen.fit_seconds
             work.run(prepared.x, prepared.y)
             progress("save", 0, 1)
             manifest = replace(manifest, files=tuple(work.save(str(directory.path.resolve()), folder)))
             scope.remaining()
             directory.commit(manifest)
     except BaseException:
-        placing.drop(shards_name, list(placement.workers.values()))
+        placing.drop(shards_name, list(placement.workers.values()), pool.groups)
         raise
     return _model(name, manifest, prepared.schema, prepared.members, prepared.checkpoint, directory, placement, chosen.placement)
 
@@ -229,7 +230,7 @@ def load(
     try:
         placing.load(model, placement, scope)
     except BaseException:
-        placing.drop(model.shards_name, serving)
+        placing.drop(model.shards_name, serving, pool.groups)
         raise
     return model
 

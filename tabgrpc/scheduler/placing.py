@@ -9,6 +9,7 @@ from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import OwnershipMap
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.scheduler.calls import Scope, unary
+from tabgrpc.scheduler.groups import Groups
 from tabgrpc.scheduler.models import Model, Placement
 from tabgrpc.scheduler.workers import Worker
 
@@ -43,12 +44,13 @@ def load(model: Model, placement: Placement, scope: Scope) -> None:
         list(threads.map(one, workers))
 
 
-def drop(shards_name: str, workers: Sequence[Worker]) -> None:
-    """Frees a model version on workers; one that doesn't answer has freed it in its own way."""
+def drop(shards_name: str, workers: Sequence[Worker], groups: Groups) -> None:
+    """Frees a model version on workers, and its groups; a worker that doesn't answer has freed it in its own way."""
     from contextlib import suppress
 
     from tabgrpc.wire.errors import ServiceError
 
+    groups.forget(shards_name)
     for worker in workers:
         with suppress(ServiceError):
             unary(worker.stub.DropShards, pb.DropShardsRequest(model_version=shards_name), Scope(10))

@@ -10,19 +10,23 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tabgrpc.backbones.aggregate import class_logits, class_probabilities, embeddings, regression
 from tabgrpc.core import stripes
+from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.head import Head
 from tabgrpc.core.plan import BackboneShape
 from tabgrpc.core.reduction import complete
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.scheduler.calls import Scope, parcel
 from tabgrpc.scheduler.fit import Arrays, unpack
+from tabgrpc.scheduler.groups import Group, GroupLost
 from tabgrpc.scheduler.models import Model, Placement
+from tabgrpc.scheduler.rounds import Rounds
 from tabgrpc.scheduler.workers import Worker, WorkerPool
 from tabgrpc.wire.codec import PARCEL_BYTES
 from tabgrpc.wire.errors import OutOfMemory, QueueFull, StaleEpoch, Unavailable
@@ -41,6 +45,8 @@ class Predictor:
         self._tiles = ThreadPoolExecutor(4 * workers, "tile")
         self._calls = ThreadPoolExecutor(16 * workers, "call")
         self._turn = itertools.count()
+        self._rounds: WeakKeyDictionary[Group, Rounds] = WeakKeyDictionary()
+        self._lock = threading.Lock()
 
     def predict(self, model: Model, shape: BackboneShape, rows: np.ndarray, head: Head, scope: Scope) -> np.ndarray:
         """rows: (n, F) encoded features. Float64: class probabilities, then logits (n, 2 K); or what ``aggregate.regression`` gives for
@@ -103,6 +109,16 @@ class Predictor:
         """No more tiles."""
         self._tiles.shutdown(wait=False, cancel_futures=True)
         self._calls.shutdown(wait=False, cancel_futures=True)
+
+    def rounds(self, shards_name: str, placement: Placement, owners: tuple[str, ...], geometry: Geometry) -> Rounds | None:
+        """Where tiles of these owners' members are computed by collectives; None where that can't be, or not yet."""
+        group = self._pool.groups.ready(shards_name, placement, owners, geometry)
+        if group is None:
+            return None
+        with self._lock:
+            if group not in self._rounds:
+                self._rounds[group] = Rounds(self._pool.groups, group)
+            return self._rounds[group]
 
     def everywhere(self, calls: Sequence[tuple[object, ...]]) -> Iterator[Arrays]:
         """(method, request, arrays, scope) each, at once; the answers in order."""
@@ -206,6 +222,9 @@ class _Tile:
 
     def _shared(self, owners: tuple[str, ...], members: list[int], x: list[np.ndarray]) -> Arrays:
         """Members whose rows several workers own: the home worker computes the tile's vectors, all owners attend, layer by layer."""
+        exchanged = self._exchanged(owners, members, x)
+        if exchanged is not None:
+            return exchanged
         home = self._placement.workers[stripes.home(self._turn, owners)]
         workers = [self._placement.workers[name] for name in owners]
         state = self._step(home, members, pb.TILE_STEP_KIND_OPEN, 0, {f"x/{m}": x[m] for m in members})
@@ -221,6 +240,20 @@ class _Tile:
                 sent |= {f"acc/{m}": root.acc, f"sum/{m}": root.sum, f"peak/{m}": root.peak}
             state = self._step(home, members, pb.TILE_STEP_KIND_ADVANCE, layer, sent)
         return state
+
+    def _exchanged(self, owners: tuple[str, ...], members: list[int], x: list[np.ndarray]) -> Arrays | None:
+        """The same by collectives, if the owners have a group and it lasts. A row's vectors need no exchange."""
+        geometry = self._model.manifest.geometry
+        rounds = None
+        if not self._head.embeddings:
+            rounds = self._predictor.rounds(self._model.shards_name, self._placement, owners, geometry)
+        if rounds is None:
+            return None
+        each = max(x[0].nbytes, self._outputs_nbytes(x[0]))
+        try:
+            return rounds.ask(tuple(members), {m: x[m] for m in members}, self._asked, each, self._scope)
+        except GroupLost:
+            return None
 
     def _call(
         self, worker: Worker, members: list[int], kind: pb.TileStepKind, layer: int, sent: Arrays

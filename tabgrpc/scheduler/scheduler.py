@@ -124,14 +124,14 @@ class Scheduler:
     def _serve(self, model: Model) -> None:
         old = self.models.put(model)
         if old is not None and old is not model:
-            old.retire(lambda: placing.drop(old.shards_name, self.pool.serving()))
+            old.retire(lambda: placing.drop(old.shards_name, self.pool.serving(), self.pool.groups))
 
     def delete(self, name: str) -> None:
         """Frees a model everywhere and removes its files."""
         plain = self._model_name(name)
         with self._alone(plain):
             model = self.models.remove(f"models/{plain}")
-            model.retire(lambda: placing.drop(model.shards_name, self.pool.serving()))
+            model.retire(lambda: placing.drop(model.shards_name, self.pool.serving(), self.pool.groups))
             if model.directory.path == self.store / plain:  # one that was loaded from another's directory owns no files
                 shutil.rmtree(model.directory.path, ignore_errors=True)
 

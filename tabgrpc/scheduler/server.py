@@ -54,7 +54,16 @@ class Server:
         self.stopped.set()
 
 
-def serve(bind: str, workers: int | None, attach: Sequence[str], store: Path, device: str, threads: int = 1, memory: int = 0) -> int:
+def serve(
+    bind: str,
+    workers: int | None,
+    attach: Sequence[str],
+    store: Path,
+    device: str,
+    threads: int = 1,
+    memory: int = 0,
+    exchange: str = "auto",
+) -> int:
     """``tabgrpc serve``: prints its address, serves until SIGTERM or SIGINT, returns the exit code: 0, 2 or 3."""
     try:
         lock = _lock(store)
@@ -67,7 +76,7 @@ def serve(bind: str, workers: int | None, attach: Sequence[str], store: Path, de
         try:
             probe = grpc.server(ThreadPoolExecutor(1), options=SERVER_OPTIONS)
             address = _claim(probe, bind)  # before any worker is started: a taken port costs nothing
-            pool = WorkerPool(spawn, attach, where, threads, memory)
+            pool = WorkerPool(spawn, attach, where, threads, memory, exchange)
         except (AddressInUse, OSError) as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

@@ -18,6 +18,7 @@ from tabgrpc.core.policy import NumericPolicy
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.internal.v1.shards_pb2_grpc import ShardServiceStub
 from tabgrpc.scheduler.calls import Scope, unary
+from tabgrpc.scheduler.groups import Groups
 from tabgrpc.scheduler.supervisor import WorkerProcess
 from tabgrpc.v1 import pool_pb2
 from tabgrpc.wire.channels import connect, private_directory
@@ -64,14 +65,23 @@ class _Slot:
 class WorkerPool:
     """Slots and their workers. ``on_change`` is called, from a thread of its own, after a slot's worker was lost or replaced."""
 
-    def __init__(self, spawn: int = 0, attach: Sequence[str] = (), device: str = "cpu", threads: int = 1, memory: int = 0) -> None:
-        """spawn: local workers to start. attach: addresses of workers that something else started.
+    def __init__(
+        self,
+        spawn: int = 0,
+        attach: Sequence[str] = (),
+        device: str = "cpu",
+        threads: int = 1,
+        memory: int = 0,
+        exchange: str = "auto",
+    ) -> None:
+        """spawn: local workers to start. attach: addresses of workers that something else started. exchange: see ``groups.EXCHANGES``.
 
         Raises Unavailable if one can't be had, NotReady if they don't compute alike.
         """
         if spawn + len(attach) < 1:
             raise ValueError("a pool needs at least one worker")
         self._settings = (device, threads, memory, spawn)
+        self.groups = Groups(exchange)
         self._directory = private_directory()
         self._lock = threading.Condition()
         self._closed = False
@@ -238,6 +248,7 @@ class WorkerPool:
                 return False
             slot.reason = reason
         logger.warning("worker %d (%s) is lost: %s", slot.number, worker.incarnation[:8], reason)
+        self.groups.lost_worker(worker.incarnation)
         worker.channel.close()
         return True
 
@@ -286,6 +297,7 @@ class WorkerPool:
         with self._lock:
             self._closed = True
             self._lock.notify_all()
+        self.groups.close()
         if hasattr(self, "_watcher"):
             self._watcher.join(timeout=30)
         processes = [slot.process for slot in self._slots if slot.process is not None]

@@ -8,12 +8,16 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+import torch
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from tabgrpc.internal.v1.exchange_pb2_grpc import add_ExchangeServiceServicer_to_server
 from tabgrpc.internal.v1.shards_pb2_grpc import add_ShardServiceServicer_to_server
 from tabgrpc.wire.channels import SERVER_OPTIONS, AddressInUse, bind
 from tabgrpc_workers import lifecycle
 from tabgrpc_workers.device import Device
+from tabgrpc_workers.exchange_service import ExchangeService
+from tabgrpc_workers.groups import Groups
 from tabgrpc_workers.machines import machine
 from tabgrpc_workers.models import Models
 from tabgrpc_workers.service import ShardService
@@ -32,7 +36,10 @@ def main() -> int:
     parser.add_argument("--share", type=int, default=1, help="workers that share what is free")
     parser.add_argument("--ready", type=int, default=-1, help="file descriptor to write the address to")
     parser.add_argument("--follow-parent", action="store_true", help="end when standard input is closed")
+    parser.add_argument("--trusted-network", default="", metavar="HOST", help="this worker's address on a network for collectives")
     options = parser.parse_args()
+    if not options.trusted_network:
+        os.environ["NCCL_SOCKET_IFNAME"] = "lo"  # NCCL has no authentication and would take the first other interface
     if options.follow_parent:
         lifecycle.die_with_parent()
     try:
@@ -46,6 +53,8 @@ def main() -> int:
     service = ShardService(Models(memory, own), Device(options.threads if own.kind == "cpu" else 1, own), policy)
     server = grpc.server(ThreadPoolExecutor(_THREADS, "grpc"), options=SERVER_OPTIONS, maximum_concurrent_rpcs=4 * _THREADS)
     add_ShardServiceServicer_to_server(service, server)
+    exchange = ExchangeService(service, Groups(torch.device(options.device), options.trusted_network))
+    add_ExchangeServiceServicer_to_server(exchange, server)
     checks = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     try:

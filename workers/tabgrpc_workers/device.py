@@ -2,6 +2,9 @@
 
 A task is a generator that yields between quanta, so that a predict needn't wait for the end of a fit, a cancelled call stops at the next
 quantum, and memory errors surface where the work was. On a CPU worker with several threads the quanta of one step run side by side.
+
+A task that must wait for other workers never waits on this thread: it yields a function that says whether the wait is over, and is left
+out until then. Whatever other workers wait for here can therefore go on, and no two workers can wait for each other's queues.
 """
 
 from __future__ import annotations
@@ -20,11 +23,16 @@ from tabgrpc.wire.errors import Cancelled, OutOfMemory, QueueFull, Unavailable
 from tabgrpc_workers.machines import CpuMachine, Machine
 
 T = TypeVar("T")
-Task = Generator[None, None, T]
+Ready = Callable[[], bool]
+"""Whether what a task waits for is there. Cheap, asked often, never raises."""
+Task = Generator[Any, None, T]
+"""Yields None between quanta, or Ready."""
 
 PREDICT, LOAD, FIT = 0, 1, 2
 """How urgent a task is: a load repairs what callers wait for, a fit can go on a quantum later."""
 MAX_WAITING = 256
+_LOOK_SECONDS = (5e-5, 1e-3)
+"""How soon the thread looks again when all tasks wait for others: at first, and at last."""
 
 
 @dataclass(order=True)
@@ -34,6 +42,7 @@ class _Entry:
     task: Task[Any] = field(compare=False)
     result: Future[Any] = field(compare=False)
     wanted: Callable[[], bool] = field(compare=False)
+    until: Ready | None = field(compare=False, default=None)
 
 
 class Device:
@@ -90,16 +99,26 @@ class Device:
         with torch.inference_mode():
             while True:
                 with self._wake:
-                    self._wake.wait_for(lambda: self._heap or self._closed)
-                    if self._closed:
+                    entry = self._next()
+                    if entry is None:
                         for entry in self._heap:
                             entry.result.set_exception(Unavailable("this worker is shutting down"))
                         return
-                    entry = self._heap[0]
                 if self._step(entry):
                     with self._wake:
                         self._heap.remove(entry)
                         heapq.heapify(self._heap)
+
+    def _next(self) -> _Entry | None:
+        """Waits for the most urgent task that doesn't wait itself, holding the lock but while it waits; None when closed."""
+        pause, last = _LOOK_SECONDS
+        while not self._closed:
+            for entry in sorted(self._heap):
+                if entry.until is None or entry.until():
+                    return entry
+            self._wake.wait(pause if self._heap else None)
+            pause = min(2 * pause, last)
+        return None
 
     def _step(self, entry: _Entry) -> bool:
         """One step of a task; True when it has ended, one way or the other."""
@@ -108,7 +127,7 @@ class Device:
             if not entry.wanted():
                 entry.task.close()
                 raise Cancelled("the caller gave up")
-            next(entry.task)
+            entry.until = next(entry.task)
         except StopIteration as end:
             entry.result.set_result(end.value)
             return True

@@ -144,6 +144,8 @@ class ShardService(ShardServiceServicer):
                 case pb.FIT_STAGE_KIND_ICL if layer < shape.icl_layers - 1:
                     yield from fit.icl(model, shard, self.device, layer, kv_runs(here()), _ignore)
                     return {} if layer + 2 == shape.icl_layers else kv_tensors(shard.kv[layer + 1])
+                case pb.FIT_STAGE_KIND_HELD if layer < len(shard.kv):
+                    return kv_tensors(shard.kv[layer])
             raise InvalidArgument(f"no stage {first.kind} at layer {layer}")
 
         for frame in frames(plain(self._run(context, task(), FIT))):

@@ -14,6 +14,7 @@ class FitStageKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FIT_STAGE_KIND_COLUMN_END: _ClassVar[FitStageKind]
     FIT_STAGE_KIND_ROWS: _ClassVar[FitStageKind]
     FIT_STAGE_KIND_ICL: _ClassVar[FitStageKind]
+    FIT_STAGE_KIND_HELD: _ClassVar[FitStageKind]
 
 class TileStepKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -26,6 +27,7 @@ FIT_STAGE_KIND_COLUMN: FitStageKind
 FIT_STAGE_KIND_COLUMN_END: FitStageKind
 FIT_STAGE_KIND_ROWS: FitStageKind
 FIT_STAGE_KIND_ICL: FitStageKind
+FIT_STAGE_KIND_HELD: FitStageKind
 TILE_STEP_KIND_UNSPECIFIED: TileStepKind
 TILE_STEP_KIND_OPEN: TileStepKind
 TILE_STEP_KIND_ATTEND: TileStepKind
