@@ -14,17 +14,16 @@ def subtrees(runs: Iterable[Run], total: int) -> tuple[tuple[int, int], ...]:
     none of the tree's or is given twice.
     """
     waiting: set[tuple[int, int]] = set()
-    seen = 0
+    seen: set[int] = set()
     for run in runs:
         if run.start < 0 or run.stop > total:
             raise ValueError(f"blocks {run.start} to {run.stop} are not in a tree over {total} blocks")
         for block in range(run.start, run.stop):
-            seen += 1
+            if block in seen:
+                raise ValueError(f"block {block} is in two runs")
+            seen.add(block)
             waiting.add(_risen(waiting, block, total))
-    found = sorted(waiting, key=lambda at: at[1] << at[0])
-    if sum(min((index + 1) << level, total) - (index << level) for level, index in found) != seen:
-        raise ValueError("a block is in two runs")
-    return tuple(found)
+    return tuple(sorted(waiting, key=lambda at: at[1] << at[0]))
 
 
 def _risen(waiting: set[tuple[int, int]], index: int, total: int) -> tuple[int, int]:

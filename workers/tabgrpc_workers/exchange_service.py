@@ -14,7 +14,7 @@ from tabgrpc.internal.v1.exchange_pb2_grpc import ExchangeServiceServicer
 from tabgrpc.wire.codec import pack
 from tabgrpc.wire.errors import Cancelled, InvalidArgument, NotReady, Unavailable, guarded, guarded_stream
 from tabgrpc_workers import fit, shared_fit, shared_query
-from tabgrpc_workers.arrays import Tensors, plain, unpacked
+from tabgrpc_workers.arrays import Tensors, get, plain, unpacked
 from tabgrpc_workers.device import FIT, PREDICT, Task
 from tabgrpc_workers.exchange import Cost, Group, backend, machine
 from tabgrpc_workers.groups import Groups
@@ -97,21 +97,20 @@ class ExchangeService(ExchangeServiceServicer):
                 model.shard(member, fitted=True)
             _share(group, model, request.members)
             at_home = shared_query.homes(request.tiles, group.size)[group.rank]
-            named: dict[tuple[int, int], Tensors] = {
-                (m, t): {f"x/{m}": tensors[f"x/{m}/{t}"]} for m in request.members for t in at_home if f"x/{m}/{t}" in tensors
-            }
-            if len(named) != len(request.members) * len(at_home) or not request.members or not request.tiles:
-                raise InvalidArgument("tiles of the round are missing, or there are none")
-            x = {key: _rows(model, tensor, key[0]) for key, tensor in named.items()}
+            if not request.members or not request.tiles:
+                raise InvalidArgument("a round without members or tiles")
+            rows = {(m, t): get(tensors, f"x/{m}/{t}") for m in request.members for t in at_home}
+            x = {(m, t): _rows(model, {f"x/{m}": tensor}, m) for (m, t), tensor in rows.items()}
             cost = Cost()
 
             def task() -> Task[tuple[Tensors, set[int]]]:
                 nonlocal cost
                 cost = yield from group.begin(request.turn)
-                found = yield from shared_query.run(model, list(request.members), group, request.tiles, x, _asked(request.head))
+                here = {key: tensor.to(model.backbone.device) for key, tensor in x.items()}
+                found = yield from shared_query.run(model, list(request.members), group, request.tiles, here, _asked(request.head))
                 group.end()
                 not_finite = {tile for (_, tile), out in found.items() if not finite([out])}
-                return {f"out/{m}/{t}": out for (m, t), out in found.items() if t not in not_finite}, not_finite
+                return {f"out/{m}/{t}": out.cpu() for (m, t), out in found.items() if t not in not_finite}, not_finite
 
             outputs, not_finite = self._run(group, task(), PREDICT)
         return pb.PredictRoundResponse(parcel=pack(plain(outputs)), not_finite=sorted(not_finite), exchanged=_exchanged(cost))
