@@ -59,14 +59,20 @@ def ownership_table(found: pool_pb2.GetPoolResponse) -> Table:
     """One row a model version and worker: how many chunks of how many members it owns."""
     from rich.table import Table
 
-    table = Table("model", "epoch", "worker", "chunks", "of", "members")
+    table = Table("model", "epoch", "worker", "chunks", "of", "members", "exchange")
     for owned in found.ownership:
         chunks = Counter(owner for member in owned.members for owner in member.owners)
         members = Counter(owner for member in owned.members for owner in set(member.owners))
         total = sum(chunks.values())
         for owner in sorted(chunks):
             table.add_row(
-                owned.model_version, str(owned.epoch), owner, str(chunks[owner]), str(total), str(members[owner])
+                owned.model_version,
+                str(owned.epoch),
+                owner,
+                str(chunks[owner]),
+                str(total),
+                str(members[owner]),
+                owned.exchange,
             )
     return table
 

@@ -153,6 +153,7 @@ class PoolService(pool_pb2_grpc.PoolServiceServicer):
                 model_version=model.version_name,
                 epoch=model.placement.map.epoch,
                 members=[pool_pb2.MemberOwners(owners=owners) for owners in model.placement.map.owners],
+                exchange=pool.groups.used(model.shards_name),
             )
             for model in self._scheduler.models.all()
         ]

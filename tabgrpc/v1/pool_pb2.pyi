@@ -41,14 +41,16 @@ class Worker(_message.Message):
     def __init__(self, incarnation: _Optional[str] = ..., device: _Optional[str] = ..., state: _Optional[_Union[WorkerState, str]] = ..., pid: _Optional[int] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., reason: _Optional[str] = ..., queued: _Optional[int] = ...) -> None: ...
 
 class Ownership(_message.Message):
-    __slots__ = ("model_version", "epoch", "members")
+    __slots__ = ("model_version", "epoch", "members", "exchange")
     MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     model_version: str
     epoch: int
     members: _containers.RepeatedCompositeFieldContainer[MemberOwners]
-    def __init__(self, model_version: _Optional[str] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberOwners, _Mapping]]] = ...) -> None: ...
+    exchange: str
+    def __init__(self, model_version: _Optional[str] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberOwners, _Mapping]]] = ..., exchange: _Optional[str] = ...) -> None: ...
 
 class MemberOwners(_message.Message):
     __slots__ = ("owners",)

@@ -21,6 +21,9 @@ from tabgrpc_workers.inturn import Step
 from tabgrpc_workers.packing import kv_numel, packed_kv, packed_partials, partial_numel, unpacked_kv, unpacked_partials
 from tabgrpc_workers.shard import ModelShards, Shard
 
+_ALIGNED = 64
+"""Elements."""
+
 
 def member(
     model: ModelShards, shard: Shard, device: Device, group: Group, wanted: Callable[[], bool], progress: fit.Progress
@@ -47,8 +50,11 @@ def member(
 
 
 def _gathered(group: Group, flat: Tensor, longest: int, wanted: Callable[[], bool]) -> Generator[Any, None, Tensor]:
-    """All ranks' flat tensors, (size, longest + 1), each filled up. Raises Cancelled, on all ranks, if one of them is no longer wanted."""
-    part = flat.new_zeros(longest + 1)
+    """All ranks' flat tensors, (size, at least longest + 1), each filled up to a length that keeps every rank's aligned for vector loads.
+
+    Raises Cancelled, on all ranks, if one of them is no longer wanted.
+    """
+    part = flat.new_zeros((longest // _ALIGNED + 1) * _ALIGNED)
     part[: flat.numel()] = flat
     part[-1] = 0.0 if wanted() else 1.0
     pending = group.gather(part)
