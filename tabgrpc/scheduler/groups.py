@@ -250,6 +250,9 @@ class Groups:
         backends = {peer.backend for peer in peers}
         if backends not in ({"gloo"}, {"nccl"}):
             raise NotReady(f"the workers have no common backend for collectives: {', '.join(sorted(each or 'none' for each in backends))}")
+        shared = [peer.accelerator for peer in peers if peer.accelerator]
+        if len(set(shared)) < len(shared):
+            raise NotReady("some of the workers compute on the same GPU")
         same = len({peer.machine for peer in peers}) == 1
         if not same and not all(peer.trusted_host for peer in peers):
             raise NotReady("the workers are on several machines and were not told of a trusted network between them (--trusted-network)")

@@ -53,7 +53,7 @@ def main() -> int:
     service = ShardService(Models(memory, own), Device(options.threads if own.kind == "cpu" else 1, own), policy)
     server = grpc.server(ThreadPoolExecutor(_THREADS, "grpc"), options=SERVER_OPTIONS, maximum_concurrent_rpcs=4 * _THREADS)
     add_ShardServiceServicer_to_server(service, server)
-    exchange = ExchangeService(service, Groups(torch.device(options.device), options.trusted_network))
+    exchange = ExchangeService(service, Groups(_device(options.device), options.trusted_network))
     add_ExchangeServiceServicer_to_server(exchange, server)
     checks = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -78,6 +78,12 @@ def main() -> int:
     server.wait_for_termination()
     service.device.close()
     return 0
+
+
+def _device(name: str) -> torch.device:
+    """With its number, which NCCL asks for."""
+    device = torch.device(name)
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
 if __name__ == "__main__":

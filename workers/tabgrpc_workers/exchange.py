@@ -224,10 +224,15 @@ def backend(device: torch.device) -> str:
     return "gloo" if dist.is_gloo_available() else ""
 
 
-def machine() -> str:
+def meeting_place() -> str:
     """Equal in processes that share a kernel and a loopback interface; a container has its own interface."""
     with open("/proc/sys/kernel/random/boot_id") as boot:
         return f"{boot.read().strip()}/{os.stat('/proc/self/ns/net').st_ino}"
+
+
+def accelerator(device: torch.device) -> str:
+    """The GPU's own name, so that two workers on the same one are seen: NCCL can't connect them. Empty on a CPU."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else ""
 
 
 def _gloo(store: dist.Store, group: Group, host: str, seconds: float) -> Any:

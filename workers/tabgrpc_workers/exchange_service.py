@@ -16,7 +16,7 @@ from tabgrpc.wire.errors import Cancelled, InvalidArgument, NotReady, Unavailabl
 from tabgrpc_workers import fit, shared_fit, shared_query
 from tabgrpc_workers.arrays import Tensors, get, plain, unpacked
 from tabgrpc_workers.device import FIT, PREDICT, Task
-from tabgrpc_workers.exchange import Cost, Group, backend, machine
+from tabgrpc_workers.exchange import Cost, Group, accelerator, backend, meeting_place
 from tabgrpc_workers.groups import Groups
 from tabgrpc_workers.inturn import in_turn
 from tabgrpc_workers.service import ShardService, _asked, _Background, _rows
@@ -33,7 +33,13 @@ class ExchangeService(ExchangeServiceServicer):
 
     @guarded
     def GetPeer(self, request: pb.GetPeerRequest, context: grpc.ServicerContext) -> pb.GetPeerResponse:
-        return pb.GetPeerResponse(machine=machine(), backend=backend(self.groups.device), trusted_host=self.groups.trusted_host)
+        device = self.groups.device
+        return pb.GetPeerResponse(
+            machine=meeting_place(),
+            backend=backend(device),
+            trusted_host=self.groups.trusted_host,
+            accelerator=accelerator(device),
+        )
 
     @guarded
     def OpenGroup(self, request: pb.OpenGroupRequest, context: grpc.ServicerContext) -> pb.OpenGroupResponse:

@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from tabgrpc.internal.v1 import shards_pb2 as tabgrpc_dot_internal_dot_v1_dot_shards__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tabgrpc/internal/v1/exchange.proto\x12\x13tabgrpc.internal.v1\x1a tabgrpc/internal/v1/shards.proto\"\x10\n\x0eGetPeerRequest\"I\n\x0fGetPeerResponse\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x14\n\x0ctrusted_host\x18\x03 \x01(\t\"f\n\x10OpenGroupRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\r\n\x05group\x18\x02 \x01(\t\x12\x17\n\x0ftrusted_network\x18\x03 \x01(\x08\"/\n\x11OpenGroupResponse\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\"\x83\x02\n\x10JoinGroupRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0c\n\x04size\x18\x04 \x01(\r\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x0c\n\x04port\x18\x06 \x01(\r\x12\x17\n\x0ftrusted_network\x18\x07 \x01(\x08\x12\x14\n\x0cjoin_seconds\x18\x08 \x01(\x01\x12\x1a\n\x12\x63ollective_seconds\x18\t \x01(\x01\x12\x31\n\x07members\x18\n \x03(\x0b\x32 .tabgrpc.internal.v1.GroupMember\"?\n\x0bGroupMember\x12\x30\n\x06shards\x18\x01 \x03(\x0b\x32 .tabgrpc.internal.v1.MemberShard\"\x13\n\x11JoinGroupResponse\"9\n\x11LeaveGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\"\x14\n\x12LeaveGroupResponse\"H\n\tExchanged\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\x17\n\x0fseconds_waiting\x18\x02 \x01(\x01\x12\x13\n\x0b\x63ollectives\x18\x03 \x01(\x04\"}\n\x10\x46itSharedRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\x04\x12\x0f\n\x07members\x18\x04 \x03(\r\x12\x0f\n\x07\x61t_once\x18\x05 \x01(\r\"r\n\x11\x46itSharedResponse\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\x12\x31\n\texchanged\x18\x04 \x01(\x0b\x32\x1e.tabgrpc.internal.v1.Exchanged\"\xd4\x01\n\x13PredictRoundRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\x04\x12\x0f\n\x07members\x18\x04 \x03(\r\x12\r\n\x05tiles\x18\x05 \x01(\r\x12+\n\x06parcel\x18\x06 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\x12\'\n\x04head\x18\x07 \x01(\x0b\x32\x19.tabgrpc.internal.v1.Head\"\x8a\x01\n\x14PredictRoundResponse\x12+\n\x06parcel\x18\x01 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\x12\x12\n\nnot_finite\x18\x02 \x03(\r\x12\x31\n\texchanged\x18\x03 \x01(\x0b\x32\x1e.tabgrpc.internal.v1.Exchanged\"P\n\x12GetProgressRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x0e\n\x06member\x18\x02 \x01(\r\"N\n\x13GetProgressResponse\x12\x15\n\rcolumn_blocks\x18\x01 \x01(\r\x12\x11\n\tkv_layers\x18\x02 \x01(\r\x12\r\n\x05layer\x18\x03 \x01(\r2\xa3\x05\n\x0f\x45xchangeService\x12T\n\x07GetPeer\x12#.tabgrpc.internal.v1.GetPeerRequest\x1a$.tabgrpc.internal.v1.GetPeerResponse\x12Z\n\tOpenGroup\x12%.tabgrpc.internal.v1.OpenGroupRequest\x1a&.tabgrpc.internal.v1.OpenGroupResponse\x12Z\n\tJoinGroup\x12%.tabgrpc.internal.v1.JoinGroupRequest\x1a&.tabgrpc.internal.v1.JoinGroupResponse\x12]\n\nLeaveGroup\x12&.tabgrpc.internal.v1.LeaveGroupRequest\x1a\'.tabgrpc.internal.v1.LeaveGroupResponse\x12\\\n\tFitShared\x12%.tabgrpc.internal.v1.FitSharedRequest\x1a&.tabgrpc.internal.v1.FitSharedResponse0\x01\x12\x63\n\x0cPredictRound\x12(.tabgrpc.internal.v1.PredictRoundRequest\x1a).tabgrpc.internal.v1.PredictRoundResponse\x12`\n\x0bGetProgress\x12\'.tabgrpc.internal.v1.GetProgressRequest\x1a(.tabgrpc.internal.v1.GetProgressResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tabgrpc/internal/v1/exchange.proto\x12\x13tabgrpc.internal.v1\x1a tabgrpc/internal/v1/shards.proto\"\x10\n\x0eGetPeerRequest\"^\n\x0fGetPeerResponse\x12\x0f\n\x07machine\x18\x01 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x02 \x01(\t\x12\x14\n\x0ctrusted_host\x18\x03 \x01(\t\x12\x13\n\x0b\x61\x63\x63\x65lerator\x18\x04 \x01(\t\"f\n\x10OpenGroupRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\r\n\x05group\x18\x02 \x01(\t\x12\x17\n\x0ftrusted_network\x18\x03 \x01(\x08\"/\n\x11OpenGroupResponse\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x0c\n\x04port\x18\x02 \x01(\r\"\x83\x02\n\x10JoinGroupRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0c\n\x04rank\x18\x03 \x01(\r\x12\x0c\n\x04size\x18\x04 \x01(\r\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x0c\n\x04port\x18\x06 \x01(\r\x12\x17\n\x0ftrusted_network\x18\x07 \x01(\x08\x12\x14\n\x0cjoin_seconds\x18\x08 \x01(\x01\x12\x1a\n\x12\x63ollective_seconds\x18\t \x01(\x01\x12\x31\n\x07members\x18\n \x03(\x0b\x32 .tabgrpc.internal.v1.GroupMember\"?\n\x0bGroupMember\x12\x30\n\x06shards\x18\x01 \x03(\x0b\x32 .tabgrpc.internal.v1.MemberShard\"\x13\n\x11JoinGroupResponse\"9\n\x11LeaveGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x15\n\rmodel_version\x18\x02 \x01(\t\"\x14\n\x12LeaveGroupResponse\"H\n\tExchanged\x12\r\n\x05\x62ytes\x18\x01 \x01(\x04\x12\x17\n\x0fseconds_waiting\x18\x02 \x01(\x01\x12\x13\n\x0b\x63ollectives\x18\x03 \x01(\x04\"}\n\x10\x46itSharedRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\x04\x12\x0f\n\x07members\x18\x04 \x03(\r\x12\x0f\n\x07\x61t_once\x18\x05 \x01(\r\"r\n\x11\x46itSharedResponse\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\x12\x31\n\texchanged\x18\x04 \x01(\x0b\x32\x1e.tabgrpc.internal.v1.Exchanged\"\xd4\x01\n\x13PredictRoundRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0c\n\x04turn\x18\x03 \x01(\x04\x12\x0f\n\x07members\x18\x04 \x03(\r\x12\r\n\x05tiles\x18\x05 \x01(\r\x12+\n\x06parcel\x18\x06 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\x12\'\n\x04head\x18\x07 \x01(\x0b\x32\x19.tabgrpc.internal.v1.Head\"\x8a\x01\n\x14PredictRoundResponse\x12+\n\x06parcel\x18\x01 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\x12\x12\n\nnot_finite\x18\x02 \x03(\r\x12\x31\n\texchanged\x18\x03 \x01(\x0b\x32\x1e.tabgrpc.internal.v1.Exchanged\"P\n\x12GetProgressRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x0e\n\x06member\x18\x02 \x01(\r\"N\n\x13GetProgressResponse\x12\x15\n\rcolumn_blocks\x18\x01 \x01(\r\x12\x11\n\tkv_layers\x18\x02 \x01(\r\x12\r\n\x05layer\x18\x03 \x01(\r2\xa3\x05\n\x0f\x45xchangeService\x12T\n\x07GetPeer\x12#.tabgrpc.internal.v1.GetPeerRequest\x1a$.tabgrpc.internal.v1.GetPeerResponse\x12Z\n\tOpenGroup\x12%.tabgrpc.internal.v1.OpenGroupRequest\x1a&.tabgrpc.internal.v1.OpenGroupResponse\x12Z\n\tJoinGroup\x12%.tabgrpc.internal.v1.JoinGroupRequest\x1a&.tabgrpc.internal.v1.JoinGroupResponse\x12]\n\nLeaveGroup\x12&.tabgrpc.internal.v1.LeaveGroupRequest\x1a\'.tabgrpc.internal.v1.LeaveGroupResponse\x12\\\n\tFitShared\x12%.tabgrpc.internal.v1.FitSharedRequest\x1a&.tabgrpc.internal.v1.FitSharedResponse0\x01\x12\x63\n\x0cPredictRound\x12(.tabgrpc.internal.v1.PredictRoundRequest\x1a).tabgrpc.internal.v1.PredictRoundResponse\x12`\n\x0bGetProgress\x12\'.tabgrpc.internal.v1.GetProgressRequest\x1a(.tabgrpc.internal.v1.GetProgressResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -25,35 +25,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETPEERREQUEST']._serialized_start=93
   _globals['_GETPEERREQUEST']._serialized_end=109
   _globals['_GETPEERRESPONSE']._serialized_start=111
-  _globals['_GETPEERRESPONSE']._serialized_end=184
-  _globals['_OPENGROUPREQUEST']._serialized_start=186
-  _globals['_OPENGROUPREQUEST']._serialized_end=288
-  _globals['_OPENGROUPRESPONSE']._serialized_start=290
-  _globals['_OPENGROUPRESPONSE']._serialized_end=337
-  _globals['_JOINGROUPREQUEST']._serialized_start=340
-  _globals['_JOINGROUPREQUEST']._serialized_end=599
-  _globals['_GROUPMEMBER']._serialized_start=601
-  _globals['_GROUPMEMBER']._serialized_end=664
-  _globals['_JOINGROUPRESPONSE']._serialized_start=666
-  _globals['_JOINGROUPRESPONSE']._serialized_end=685
-  _globals['_LEAVEGROUPREQUEST']._serialized_start=687
-  _globals['_LEAVEGROUPREQUEST']._serialized_end=744
-  _globals['_LEAVEGROUPRESPONSE']._serialized_start=746
-  _globals['_LEAVEGROUPRESPONSE']._serialized_end=766
-  _globals['_EXCHANGED']._serialized_start=768
-  _globals['_EXCHANGED']._serialized_end=840
-  _globals['_FITSHAREDREQUEST']._serialized_start=842
-  _globals['_FITSHAREDREQUEST']._serialized_end=967
-  _globals['_FITSHAREDRESPONSE']._serialized_start=969
-  _globals['_FITSHAREDRESPONSE']._serialized_end=1083
-  _globals['_PREDICTROUNDREQUEST']._serialized_start=1086
-  _globals['_PREDICTROUNDREQUEST']._serialized_end=1298
-  _globals['_PREDICTROUNDRESPONSE']._serialized_start=1301
-  _globals['_PREDICTROUNDRESPONSE']._serialized_end=1439
-  _globals['_GETPROGRESSREQUEST']._serialized_start=1441
-  _globals['_GETPROGRESSREQUEST']._serialized_end=1521
-  _globals['_GETPROGRESSRESPONSE']._serialized_start=1523
-  _globals['_GETPROGRESSRESPONSE']._serialized_end=1601
-  _globals['_EXCHANGESERVICE']._serialized_start=1604
-  _globals['_EXCHANGESERVICE']._serialized_end=2279
+  _globals['_GETPEERRESPONSE']._serialized_end=205
+  _globals['_OPENGROUPREQUEST']._serialized_start=207
+  _globals['_OPENGROUPREQUEST']._serialized_end=309
+  _globals['_OPENGROUPRESPONSE']._serialized_start=311
+  _globals['_OPENGROUPRESPONSE']._serialized_end=358
+  _globals['_JOINGROUPREQUEST']._serialized_start=361
+  _globals['_JOINGROUPREQUEST']._serialized_end=620
+  _globals['_GROUPMEMBER']._serialized_start=622
+  _globals['_GROUPMEMBER']._serialized_end=685
+  _globals['_JOINGROUPRESPONSE']._serialized_start=687
+  _globals['_JOINGROUPRESPONSE']._serialized_end=706
+  _globals['_LEAVEGROUPREQUEST']._serialized_start=708
+  _globals['_LEAVEGROUPREQUEST']._serialized_end=765
+  _globals['_LEAVEGROUPRESPONSE']._serialized_start=767
+  _globals['_LEAVEGROUPRESPONSE']._serialized_end=787
+  _globals['_EXCHANGED']._serialized_start=789
+  _globals['_EXCHANGED']._serialized_end=861
+  _globals['_FITSHAREDREQUEST']._serialized_start=863
+  _globals['_FITSHAREDREQUEST']._serialized_end=988
+  _globals['_FITSHAREDRESPONSE']._serialized_start=990
+  _globals['_FITSHAREDRESPONSE']._serialized_end=1104
+  _globals['_PREDICTROUNDREQUEST']._serialized_start=1107
+  _globals['_PREDICTROUNDREQUEST']._serialized_end=1319
+  _globals['_PREDICTROUNDRESPONSE']._serialized_start=1322
+  _globals['_PREDICTROUNDRESPONSE']._serialized_end=1460
+  _globals['_GETPROGRESSREQUEST']._serialized_start=1462
+  _globals['_GETPROGRESSREQUEST']._serialized_end=1542
+  _globals['_GETPROGRESSRESPONSE']._serialized_start=1544
+  _globals['_GETPROGRESSRESPONSE']._serialized_end=1622
+  _globals['_EXCHANGESERVICE']._serialized_start=1625
+  _globals['_EXCHANGESERVICE']._serialized_end=2300
 # @@protoc_insertion_point(module_scope)

@@ -12,14 +12,16 @@ class GetPeerRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetPeerResponse(_message.Message):
-    __slots__ = ("machine", "backend", "trusted_host")
+    __slots__ = ("machine", "backend", "trusted_host", "accelerator")
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     TRUSTED_HOST_FIELD_NUMBER: _ClassVar[int]
+    ACCELERATOR_FIELD_NUMBER: _ClassVar[int]
     machine: str
     backend: str
     trusted_host: str
-    def __init__(self, machine: _Optional[str] = ..., backend: _Optional[str] = ..., trusted_host: _Optional[str] = ...) -> None: ...
+    accelerator: str
+    def __init__(self, machine: _Optional[str] = ..., backend: _Optional[str] = ..., trusted_host: _Optional[str] = ..., accelerator: _Optional[str] = ...) -> None: ...
 
 class OpenGroupRequest(_message.Message):
     __slots__ = ("ref", "group", "trusted_network")
