@@ -19,6 +19,7 @@ from tabgrpc.wire.errors import Cancelled, InternalError, Unavailable, from_rpc_
 
 _PIECE_BYTES = 1 << 20
 _REQUEST_BYTES = 1 << 20
+_ANSWER_BYTES = 4 << 20
 _POLL_SECONDS = 0.25
 _IN_FLIGHT = 16
 _HICCUP_SECONDS = 30.0
@@ -42,7 +43,10 @@ class Client:
 
     def upload(self, table: pa.Table) -> str:
         """Sends a table; returns "tables/{table}". A broken connection is taken up again where it broke, a few times."""
-        data = _stream_bytes(table)
+        return self.upload_stream(stream_bytes(table))
+
+    def upload_stream(self, data: memoryview) -> str:
+        """``upload`` of a table that is an Arrow IPC stream already."""
         request_id = uuid.uuid4().hex
         name = ""
         for attempt in range(5):
@@ -151,8 +155,8 @@ class Client:
 
         Columns: "prediction"; "proba_<class>" of each class, or "q<level>" of each quantile. timeout: seconds for everything.
         """
-        answers = list(self._predict(model, iter([_as_table(table)]), quantiles, timeout))
-        return pa.concat_tables(answers)
+        wanted = models_pb2.PredictRequest(quantiles=quantiles)
+        return pa.concat_tables(self.stream(model, iter([_as_table(table)]), wanted, timeout=timeout))
 
     def stream_predict(self, model: str, tables: Iterable[pa.Table], *, quantiles: Sequence[float] = ()) -> Iterator[pa.Table]:
         """One answer for each table, in order. Rows of several tables are under way together, a bounded number of bytes."""
@@ -164,15 +168,26 @@ class Client:
                 yield table
 
         parts: list[pa.Table] = []
-        for answer in self._predict(model, counted(), quantiles, None):
+        for answer in self.stream(model, counted(), models_pb2.PredictRequest(quantiles=quantiles)):
             parts.append(answer)
             if sum(part.num_rows for part in parts) == rows[0]:  # no request has rows of two tables
                 yield pa.concat_tables(parts)
                 parts.clear()
                 rows.popleft()
 
-    def _predict(self, model: str, tables: Iterator[pa.Table], quantiles: Sequence[float], timeout: float | None) -> Iterator[pa.Table]:
-        """Sends rows in requests of bounded bytes, a bounded number of them unanswered."""
+    def stream(
+        self,
+        model: str,
+        tables: Iterator[pa.Table],
+        wanted: models_pb2.PredictRequest,
+        *,
+        width: int = 16,
+        timeout: float | None = None,
+    ) -> Iterator[pa.Table]:
+        """Answers in pieces, in order. Rows go in requests of bounded bytes, a bounded number of them unanswered.
+
+        wanted: its quantiles, outputs and draws count. width: columns that an answer has, about; wide answers come in fewer rows each.
+        """
         slots = threading.Semaphore(_IN_FLIGHT)
         failed: list[BaseException] = []  # of the caller's tables, which gRPC takes in a thread of its own
 
@@ -180,11 +195,10 @@ class Client:
             first = 0
             try:
                 for table in tables:
-                    for part in _parts(table):
+                    for part in _parts(table, width):
                         slots.acquire()
-                        rows = models_pb2.PredictRequest(
-                            model=f"models/{model}", arrow=bytes(_stream_bytes(part)), quantiles=quantiles, first_row=first
-                        )
+                        rows = models_pb2.PredictRequest(model=f"models/{model}", arrow=bytes(stream_bytes(part)), first_row=first)
+                        rows.MergeFrom(wanted)
                         yield models_pb2.StreamPredictRequest(request=rows)
                         first += part.num_rows
             except Exception as error:
@@ -240,16 +254,19 @@ def _as_table(table: Any) -> pa.Table:
     return pa.Table.from_pandas(table, preserve_index=False)
 
 
-def _parts(table: pa.Table) -> Iterator[pa.Table]:
-    """A table in pieces of about a megabyte, and of whole query tiles of any usual size."""
-    rows = max(256, int(_REQUEST_BYTES * max(table.num_rows, 1) / max(table.nbytes, 1)) // 256 * 256)
+def _parts(table: pa.Table, width: int) -> Iterator[pa.Table]:
+    """A table in pieces of about a megabyte, whose answers have some megabytes, and of whole query tiles of any usual size."""
+    rows = int(_REQUEST_BYTES * max(table.num_rows, 1) / max(table.nbytes, 1))
+    rows = max(1, min(rows, _ANSWER_BYTES // (8 * max(width, 1))))
+    if rows > 256:
+        rows = rows // 256 * 256
     if not table.num_rows:
         yield table
     for start in range(0, table.num_rows, rows):
         yield table.slice(start, rows)
 
 
-def _stream_bytes(table: pa.Table) -> memoryview:
+def stream_bytes(table: pa.Table) -> memoryview:
     """A table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

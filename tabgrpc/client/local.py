@@ -6,7 +6,7 @@ import atexit
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tabgrpc.client.client import Client
 from tabgrpc.wire.channels import private_directory
@@ -51,6 +51,20 @@ class LocalPool:
         self.client = Client(self.address)
         self._closed = False
         atexit.register(self.close)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self  # scikit-learn copies an estimator's parameters deeply; a pool's processes can't be
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (self.address,)  # in a pickle it is its address, which is what another process can use of it
 
     def close(self) -> None:
         """Stops everything; a second time does nothing."""

@@ -51,6 +51,8 @@ def frame_of(data: Any) -> Frame:
         return data
     if isinstance(data, (pa.Table, pa.RecordBatch)):
         return _from_columns(data.schema.names, data.columns, data.num_rows)
+    if hasattr(data, "tocsr"):
+        raise UserTypeError("Sparse input is not supported: convert it to a dense array first, e.g. with X.toarray()")
     if isinstance(data, Mapping):
         data = pd.DataFrame(data)
     if isinstance(data, pd.DataFrame):
@@ -61,8 +63,6 @@ def frame_of(data: Any) -> Frame:
                 f"column {sparse[0]!r} is sparse, which isn't supported: make it dense first (.sparse.to_dense())"
             )
         return _from_columns(names, [data.iloc[:, place] for place in range(data.shape[1])], len(data))
-    if hasattr(data, "tocsr"):
-        raise UserTypeError("Sparse input is not supported: convert it to a dense array first, e.g. with X.toarray()")
     if hasattr(data, "__arrow_c_stream__"):
         return frame_of(pa.table(data))
     return _from_array(data)

@@ -81,7 +81,7 @@ class Asked:
             return pa.table({f"embedding_{i}": values[:, i] for i in range(values.shape[1])})
         if self.model.manifest.task == "classification":
             return self._classes(values)
-        names = ["prediction", *(f"q{level:g}" for level in self.head.levels), *(["variance"] if self.head.variance else [])]
+        names = ["prediction", *map(quantile_name, self.head.levels), *(["variance"] if self.head.variance else [])]
         columns = {name: values[:, i] for i, name in enumerate(names)}
         if self.head.quantiles:
             quantiles, scales = values[:, self.head.fixed : -2], values[:, -2:]
@@ -101,3 +101,8 @@ class Asked:
         if pb.OUTPUT_LOGITS in self.outputs:
             columns |= {f"logit_{label}": logits[:, i] for i, label in enumerate(classes)}
         return pa.table(columns)
+
+
+def quantile_name(level: float) -> str:
+    """"q0.1"; with as many digits as it takes to tell two levels apart."""
+    return f"q{level:g}" if float(f"{level:g}") == level else f"q{level!r}"

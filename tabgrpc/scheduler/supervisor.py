@@ -42,6 +42,7 @@ class WorkerProcess:
         self._reader = reader
         self._path = path
         self.address = ""
+        self._draining = False
 
     def wait_ready(self) -> None:
         """Waits until the worker serves. Raises Unavailable, saying why, if it dies or takes too long."""
@@ -63,10 +64,16 @@ class WorkerProcess:
         hint = ", likely out of memory" if -code == signal.SIGKILL else ""
         return f"killed (signal {-code} {signal.Signals(-code).name}{hint})"
 
+    def drain(self) -> None:
+        """Asks the worker to end, once: a second signal would have it drop what it does."""
+        if self.process.poll() is None and not self._draining:
+            self._draining = True
+            self.process.terminate()
+
     def stop(self, grace: float = STOP_SECONDS) -> None:
         """Drains the worker, and kills it after ``grace`` seconds."""
         if self.process.poll() is None and grace > 0:
-            self.process.terminate()
+            self.drain()
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(grace)
         if self.process.poll() is None:

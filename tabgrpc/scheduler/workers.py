@@ -301,9 +301,12 @@ class WorkerPool:
         if hasattr(self, "_watcher"):
             self._watcher.join(timeout=30)
         processes = [slot.process for slot in self._slots if slot.process is not None]
-        if processes:
-            with ThreadPoolExecutor(len(processes)) as threads:
-                list(threads.map(lambda process: process.stop(grace), processes))
+        if grace > 0:
+            for process in processes:
+                process.drain()
+        end = time.monotonic() + grace
+        for process in processes:  # they end side by side; a thread for each can't be started at interpreter exit
+            process.stop(max(end - time.monotonic(), 0.0))
         for slot in self._slots:
             if slot.worker is not None:
                 slot.worker.channel.close()

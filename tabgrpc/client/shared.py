@@ -1,0 +1,119 @@
+"""Which pool an estimator's calls go to: its own address, a running pool, or the one local pool that this process shares."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter, deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tabgrpc.client.client import Client
+from tabgrpc.wire.errors import NotFound, ServiceError
+
+if TYPE_CHECKING:
+    from tabgrpc.client.local import LocalPool
+
+_DELETE_SECONDS = 10.0
+
+
+class Connection:
+    """A client of one pool, and how many estimators of this process use each of its models: the last one deletes it."""
+
+    def __init__(self, address: str) -> None:
+        self.client = Client(address)
+        self.fitting = threading.RLock()
+        self._users: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._left: deque[str] = deque()
+
+    def hold(self, model: str) -> None:
+        """One user more."""
+        with self._lock:
+            self._users[model] += 1
+
+    def held(self, model: str) -> bool:
+        """Whether an estimator of this process uses a model."""
+        with self._lock:
+            return self._users[model] > 0
+
+    def leave(self, model: str) -> None:
+        """One user less, from a finaliser: nothing but a note is made, since a call could wait for a lock that is held below it."""
+        self._left.append(model)
+
+    def tidy(self) -> None:
+        """Deletes the models that were left by their last users."""
+        with suppress(IndexError):
+            while True:
+                model = self._left.popleft()
+                with self._lock:
+                    self._users[model] -= 1
+                    gone = self._users[model] <= 0
+                    if gone:
+                        del self._users[model]
+                if gone:
+                    with suppress(ServiceError):  # the pool may have ended, or dropped it by itself
+                        self.client.delete(model)
+
+    def serves(self, model: str) -> bool:
+        """Whether the pool has the model."""
+        try:
+            self.client.model(model)
+        except NotFound:
+            return False
+        return True
+
+
+class Pools:
+    """This process's shared local pools, one for each kind of device, and its connections. A forked child has none of its parent's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._local: dict[str, LocalPool] = {}
+        self._connections: dict[str, Connection] = {}
+
+    def local(self, device: str) -> LocalPool:
+        """The shared pool of a device ("auto", "cpu", "cuda"), started by the first who asks, stopped at interpreter exit."""
+        from tabgrpc.client.local import LocalPool
+
+        with self._lock:
+            self._own()
+            pool = self._local.get(device)
+            if pool is None or pool.closed:
+                pool = self._local[device] = LocalPool(device=device)
+            return pool
+
+    def connection(self, address: str) -> Connection:
+        """The connection to a pool."""
+        with self._lock:
+            self._own()
+            if address not in self._connections:
+                self._connections[address] = Connection(address)
+            return self._connections[address]
+
+    def _own(self) -> None:
+        if self._pid != os.getpid():
+            self._pid, self._local, self._connections = os.getpid(), {}, {}
+
+
+_POOLS = Pools()  # the process's, which is what "started once and shared in the process" means
+
+
+def connection_of(pool: LocalPool | str | None, device: str = "auto") -> Connection:
+    """pool: a running pool, an address ("host:port", "unix:/path"), or None for the shared local one."""
+    if pool is None:
+        pool = _POOLS.local(device)
+    return _POOLS.connection(pool if isinstance(pool, str) else pool.address)
+
+
+def store_of(pool: LocalPool | str | None, device: str = "auto") -> str | None:
+    """The directory of a pool's models, where it is a pool of this process's own."""
+    if pool is None:
+        pool = _POOLS.local(device)
+    return None if isinstance(pool, str) else str(pool.store)
+
+
+def shared_pool(device: str = "auto") -> LocalPool:
+    """The local pool that estimators without ``pool=`` share in this process; starts it if there is none yet."""
+    return _POOLS.local(device)
