@@ -49,6 +49,7 @@ class Manifest:
     policy: NumericPolicy
     checkpoint: Mapping[str, str]
     temperature: float
+    average_probabilities: bool
     features: int
     members: int
     class_counts: tuple[int, ...]
@@ -56,7 +57,6 @@ class Manifest:
     written_by: str
     members_file: StoredFile
     files: tuple[StoredFile, ...] = field(default=())
-    average_probabilities: bool = False
 
     def to_json(self) -> str:
         """Readable JSON."""

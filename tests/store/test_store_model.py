@@ -33,6 +33,7 @@ def manifest(version: int = 1, folder: str = "v1-00000000", members_file: Stored
         "policy": NumericPolicy("float32", "cpu", "x86_64", "eager", (("torch", "2.13.0"),), "c"),
         "checkpoint": {"name": "mini", "kind": "classifier", "sha256": "0" * 64},
         "temperature": 0.9,
+        "average_probabilities": False,
         "features": 7,
         "members": 2,
         "class_counts": (100, 200),
