@@ -40,7 +40,7 @@ class FittedModel:
         """Fits on a pool and holds the model there. One that this process holds already is not fitted again."""
         connection = connection_of(pool, device)
         connection.tidy()
-        with connection.fitting:
+        with connection.alone(self.name):
             if not (connection.held(self.name) and connection.serves(self.name)):
                 self._fit(connection, progress)
             self.served = connection.client.model(self.name)
@@ -49,7 +49,7 @@ class FittedModel:
     def load(self, pool: Any, device: str) -> None:
         """Holds a model whose files lie in the pool's store. Raises NotFound, NotReady."""
         connection = connection_of(pool, device)
-        with connection.fitting:
+        with connection.alone(self.name):
             if not connection.held(self.name):
                 connection.client.load(self.name)
             self.served = connection.client.model(self.name)
@@ -107,7 +107,7 @@ class FittedModel:
             return function(connection)
 
     def _recover(self, connection: Connection) -> None:
-        with connection.fitting:
+        with connection.alone(self.name):
             if not connection.serves(self.name):
                 try:
                     connection.client.load(self.name)

@@ -6,7 +6,8 @@ import os
 import threading
 from collections import Counter, deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from tabgrpc.client.client import Client
 from tabgrpc.wire.errors import NotFound, ServiceError
@@ -22,10 +23,15 @@ class Connection:
 
     def __init__(self, address: str) -> None:
         self.client = Client(address)
-        self.fitting = threading.RLock()
         self._users: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._left: deque[str] = deque()
+        self._fitting: WeakValueDictionary[str, Any] = WeakValueDictionary()
+
+    def alone(self, model: str) -> Any:
+        """A lock under which one thread at a time fits or loads a model."""
+        with self._lock:
+            return self._fitting.setdefault(model, threading.RLock())
 
     def hold(self, model: str) -> None:
         """One user more."""
