@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 MAX_CHUNKS = 256
 _CELLS = {"cpu": 4096, "cuda": 4 << 20}  # rows times columns of one column-stage product
-_BLOCK = {"cpu": (128, 2048), "cuda": (2048, 32768)}  # fewest and most keys of a canonical block
+_BLOCK = {"cpu": (128, 2048), "cuda": (8192, 32768)}  # fewest and most keys of a canonical block
 _QUANTUM = {"cpu": 64, "cuda": 2048}
 _TILE = {"cpu": 64, "cuda": 64}
 

@@ -78,7 +78,7 @@ class ShardService(ShardServiceServicer):
         columns = len(model.shards) * shape.column_bytes(model.groups, item)
         features = rows * (model.features + 1) * item
         self.models.admit(shape.context_bytes(rows, item) + columns + features)  # before a byte of them is received
-        tensors = tensors_of(first, requests, features)
+        tensors = tensors_of(first, requests, max(features, rows * (model.features + 1) * 4))  # half is made of float32 here
 
         def task() -> Task[None]:
             for shard in model.shards.values():

@@ -50,6 +50,7 @@ class CudaTabICL(TabICLBackbone):
     ) -> None:
         super().__init__(config, state, torch.float32, device)
         self.dtype = dtype  # hidden rows stay float32
+        self._check_widths()
         with torch.inference_mode():
             own = self._own = Parameters(self._net)
             self._gathers = [BlockWeights.of(own.column(i, 1), dtype) for i in range(self.shape.column_blocks)]
@@ -64,6 +65,20 @@ class CudaTabICL(TabICLBackbone):
         self._distribution = copy.deepcopy(self._distribution).cpu() if self._distribution is not None else None
         self._ropes: dict[int, blocks.Rope] = {}
         self._bases: dict[tuple[int, int], Tensor] = {}
+
+    def _check_widths(self) -> None:
+        """The tensor cores' products have at least 16 columns, and tiles are powers of two wide."""
+        column, row, icl = Parameters(self._net).column(0, 1), Parameters(self._net).row(0), Parameters(self._net).icl(0)
+        for stage, width, heads in (
+            ("column", self.shape.embed, column.heads),
+            ("row", self.shape.embed, row.heads),
+            ("ICL", self.shape.icl, icl.heads),
+        ):
+            head = width // heads
+            if head < 16 or head & (head - 1) or width & (width - 1):
+                raise UnsupportedCheckpoint(
+                    f"the {stage} stage has heads of {head} in rows of {width}; on CUDA both are powers of two, heads of at least 16"
+                )
 
     def _layer(self, index: int) -> _Layer:
         p, scale = self._own.icl(index), self._own.icl_scale(index)
