@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tabgrpc import __version__
-from tabgrpc.cli import demo, doctor, fit, models, predict, serve, status, worker
+from tabgrpc.cli import bench, demo, doctor, fit, models, predict, serve, status, worker
 from tabgrpc.cli.errors import OK, debugging, report
 
 app = typer.Typer(
@@ -45,6 +45,7 @@ app.command(name="serve")(serve.serve)
 app.command(name="worker")(worker.worker)
 app.command(name="status")(status.status)
 app.add_typer(models.app, name="models")
+app.add_typer(bench.app, name="bench")
 app.command(name="doctor")(doctor.doctor)
 app.command(name="demo")(demo.demo)
 
