@@ -166,8 +166,10 @@ def described(shape: Shape, found: list[dict[str, Any]]) -> Iterator[str]:
         own, theirs = first["error"], first["upstream_half_error"]["frobenius"]
         yield f"  error against upstream float32: {own['frobenius']:.2e} (upstream's half {theirs:.2e}), {own['max']:.2e} at most"
     for name in ("upstream_half", "upstream_float32"):
-        if name in first:
-            it = first[name]
+        it = first.get(name)
+        if isinstance(it, str):
+            yield f"  {name:<17} {it}"
+        elif it:
             peak = it["peak_allocated"] / 2**30
             yield f"  {name:<17} fit {it['fit_s']:.3f} s, 512 at once {it['predict_512_s']:.4f} s, {peak:.2f} GiB"
 

@@ -8,7 +8,7 @@ import platform
 import sys
 from typing import Any
 
-from tabgrpc.cli import machine, options
+from tabgrpc.cli import accelerators, machine, options
 from tabgrpc.cli.errors import PoolFailure
 from tabgrpc.cli.progress import bytes_text
 
@@ -56,8 +56,6 @@ def examine() -> dict[str, Any]:
         note(torch_says, "workers compute with torch", fatal=True)
     elif not any(device["kind"] == "cuda" for device in devices):
         note("a GPU that torch can use", "large tables take long on a CPU")
-    else:
-        note("workers that use a GPU", "this version computes on the CPU")
     memory = machine.memory()
     if memory is None:
         note("/proc/meminfo", "plans can't check the memory of this machine")
@@ -79,6 +77,7 @@ def examine() -> dict[str, Any]:
         if memory is None
         else {"total": memory.total, "free": memory.free, "limited_by_control_group": memory.limited},
         "devices": devices,
+        "gpus": {} if torch_says else accelerators.examine(note),
         "checkpoints": checkpoints,
         "notes": notes,
     }
@@ -161,6 +160,7 @@ def lines_of(found: dict[str, Any]) -> list[str]:
         name = f"{device['kind']}:{device['index']}" if "index" in device else device["kind"]
         size = f", {bytes_text(device['memory'])}" if "memory" in device else ""
         lines.append(f"device      {name} {device['name']}{size}")
+    lines += accelerators.lines_of(found["gpus"], bytes_text)
     for task, known in found["checkpoints"].items():
         lines.append(f"checkpoint  {task}: {known['name']}, sha256 {known['sha256'][:16]}, {known['path']}")
     lines += [

@@ -117,23 +117,15 @@ def test_against_upstream(weights: tuple, device: Device, dtype: str, most: floa
 
     Upstream's half is float16 by autocast; bfloat16 has 8 times fewer steps, so it may be 8 times as far.
     """
-    from tabicl._model.inference_config import InferenceConfig
-
-    from tabgrpc.backbones.network import TabICL
+    from tabgrpc.backbones.upstream import Upstream
 
     x, y, rows = table()
-    net = TabICL(**weights[0]).eval()
-    net.load_state_dict(weights[1])
-    net = net.cuda()
+    peer = Upstream(*weights, "cuda")
 
     def upstream(amp: bool) -> Tensor:
-        config = InferenceConfig()
-        for part in (config.COL_CONFIG, config.ROW_CONFIG, config.ICL_CONFIG):
-            part.update({"device": "cuda", "use_amp": amp})
-        with torch.no_grad():
-            net.forward_with_cache(X_train=x[None].cuda(), y_train=y[None].cuda(), store_cache=True, inference_config=config)
-            out = net.forward_with_cache(X_test=rows[None].cuda(), use_cache=True, store_cache=False, inference_config=config)
-        return out[0].float().cpu()
+        fitting, asking = peer.stages(x.cuda(), y.cuda(), rows.cuda(), amp)
+        fitting()
+        return asking()
 
     truth, half = upstream(False), upstream(True)
     model = built(weights, dtype)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tabgrpc.backbones.upstream import Upstream
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.head import Head
 from tabgrpc.core.ownership import Run
@@ -40,7 +41,7 @@ def main() -> None:
     options = parser.parse_args()
     found = Bench(options.rows, options.features, options.dtype).run(options.repeats, options.profile)
     if options.upstream:
-        found |= upstream(options.rows, options.features, options.dtype, found.pop("outputs"))
+        found |= upstream(options.rows, options.features, found.pop("outputs"))
     found.pop("outputs", None)
     print(json.dumps(found), flush=True)
 
@@ -213,49 +214,25 @@ def measured_ceilings() -> dict[str, float]:
     }
 
 
-def upstream(rows: int, features: int, dtype: str, outputs: Tensor) -> dict[str, Any]:
-    """tabicl on the same device: seconds and peak in half precision where it fits, and errors against its float32."""
-    from tabicl._model.inference_config import InferenceConfig
-
-    from tabgrpc.backbones.network import TabICL
-
-    config, state = weights()
-    net = TabICL(**config).eval()
-    net.load_state_dict(state)
-    net = net.cuda()
+def upstream(rows: int, features: int, outputs: Tensor) -> dict[str, Any]:
+    """tabicl on the same device: seconds and peak in half precision and float32 where they fit, and errors against its float32."""
+    peer = Upstream(*weights(), "cuda")
     x, y, queries = table(rows, features)
-    torch.backends.cuda.matmul.allow_tf32 = False
-
-    def run(amp: bool) -> tuple[Tensor, float, float, float]:
-        settings = InferenceConfig()
-        for part in (settings.COL_CONFIG, settings.ROW_CONFIG, settings.ICL_CONFIG):
-            part.update({"device": "cuda", "use_amp": amp})
-        answers: list[Tensor] = []
-
-        def fitted() -> None:
-            net.forward_with_cache(X_train=x[None], y_train=y[None], store_cache=True, inference_config=settings)
-
-        def asked() -> None:
-            out = net.forward_with_cache(X_test=queries[None], use_cache=True, store_cache=False, inference_config=settings)
-            answers.append(out[0].float().cpu())
-
-        with torch.no_grad():
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-            fitted()
-            fit_seconds = seconds(fitted)
-            peak = float(torch.cuda.max_memory_allocated())
-            asked()
-            return answers[-1], seconds(asked), peak, fit_seconds
-
     found: dict[str, Any] = {}
-    try:
-        half, asked_s, peak, fit_s = run(True)
-        found["upstream_half"] = {"fit_s": fit_s, "predict_512_s": asked_s, "peak_allocated": peak}
-        truth, asked_s, peak, fit_s = run(False)
-        found["upstream_float32"] = {"fit_s": fit_s, "predict_512_s": asked_s, "peak_allocated": peak}
-    except torch.OutOfMemoryError as error:
-        return found | {"upstream": f"out of memory: {str(error).splitlines()[0][:120]}"}
+    answers: dict[bool, Tensor] = {}
+    for half, name in ((True, "upstream_half"), (False, "upstream_float32")):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        fitting, asking = peer.stages(x, y, queries, half)
+        try:
+            fitting()
+            took = seconds(fitting)
+            answers[half] = asking()
+            asked = seconds(asking)
+        except torch.OutOfMemoryError as error:
+            return found | {name: f"out of memory: {str(error).splitlines()[0][:120]}"}
+        found[name] = {"fit_s": took, "predict_512_s": asked, "peak_allocated": torch.cuda.max_memory_allocated()}
+    half_answer, truth = answers[True], answers[False]
     ours = outputs[:, : truth.shape[1]].float().cpu()
     exact = truth.double()
 
@@ -263,7 +240,7 @@ def upstream(rows: int, features: int, dtype: str, outputs: Tensor) -> dict[str,
         off = values.double() - exact
         return {"frobenius": float(off.norm() / exact.norm()), "max": float(off.abs().max() / exact.abs().max())}
 
-    own, theirs = errors(ours), errors(half)
+    own, theirs = errors(ours), errors(half_answer)
     return found | {"error": own, "upstream_half_error": theirs, "error_ratio": own["frobenius"] / theirs["frobenius"]}
 
 
