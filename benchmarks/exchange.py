@@ -2,7 +2,8 @@
 
     python -m benchmarks.exchange [--runs 3] [--rows 4096] [--features 20] [--members 2] [--queries 512]
 
-Only ratios within one run say something: the machine's load is part of both sides. Answers are compared with ``==``.
+Only ratios within one run say something: the machine's load is part of both sides. CPU seconds, of the scheduler's process and of the
+workers, say what the exchange itself costs, whatever else runs. Answers are compared with ``==``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 import time
 
 import numpy as np
+import psutil
 import pyarrow as pa
 
 from benchmarks.overhead import table
@@ -38,14 +40,20 @@ def run(runs: int, rows: int, features: int, members: int, queries: int, workers
             for path in PATHS if number % 2 else PATHS[::-1]:
                 groups.exchange = path
                 name = f"{path}-{number}"
-                begun = time.perf_counter()
+                seconds: dict[str, float] = {}
+
+                def spent(what: str, begun: np.ndarray, each: float, seconds: dict[str, float] = seconds) -> None:
+                    for kind, value in zip(("", ", scheduler's CPU", ", workers' CPU"), (clocks(pool) - begun) / each, strict=True):
+                        seconds[what + kind] = float(value)
+
+                begun = clocks(pool)
                 pool.client.fit(name, sent, options)
-                seconds = {"fit": time.perf_counter() - begun}
+                spent("fit", begun, 1)
                 for batch in BATCHES:
                     parts = [questions.slice(at, batch) for at in range(0, min(queries, 16 * batch), batch)]
-                    begun = time.perf_counter()
+                    begun = clocks(pool)
                     got = [pool.client.predict(name, part) for part in parts]
-                    seconds[f"predict by {batch}"] = (time.perf_counter() - begun) / sum(part.num_rows for part in parts) * 1e3
+                    spent(f"predict by {batch}", begun, sum(part.num_rows for part in parts) / 1e3)
                 answers.append(np.column_stack([got[-1]["proba_0"], got[-1]["proba_1"]]))
                 if number:
                     for what, value in seconds.items():
@@ -56,10 +64,16 @@ def run(runs: int, rows: int, features: int, members: int, queries: int, workers
     if not all(np.array_equal(answer, answers[0]) for answer in answers):
         raise SystemExit("the two paths give other bits")
     print(f"{rows} x {features}, {members} members, {workers} workers, mini, float32, {runs} runs each in turn; s a fit, ms a query row")
-    for what in dict.fromkeys(what for what, _ in found):
+    for what in sorted({what for what, _ in found}):
         grpc, collective = (found[what, path] for path in PATHS)
         ratio = statistics.median(collective) / statistics.median(grpc)
-        print(f"  {what:16} grpc {_spread(grpc)}  collective {_spread(collective)}  ratio {ratio:.2f}")
+        print(f"  {what:32} grpc {_spread(grpc)}  collective {_spread(collective)}  ratio {ratio:.2f}")
+
+
+def clocks(pool: LocalPool) -> np.ndarray:
+    """Seconds: the wall's, this process's CPU (client and scheduler), the workers' CPU."""
+    times = [psutil.Process(worker.pid).cpu_times() for worker in pool._server.scheduler.pool.serving()]
+    return np.array([time.perf_counter(), time.process_time(), sum(each.user + each.system for each in times)])
 
 
 def _spread(values: list[float]) -> str:

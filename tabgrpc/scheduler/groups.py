@@ -97,6 +97,12 @@ class _Place:
     making: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def wait_longer(self) -> None:
+        """No new group for a while, longer each time: what breaks groups again and again is better left to gRPC."""
+        first, last = _AGAIN_SECONDS
+        self.again = time.monotonic() + min(first * 2**self.failures, last)
+        self.failures += 1
+
 
 _Key = tuple[str, int, tuple[str, ...]]
 
@@ -143,9 +149,7 @@ class Groups:
                 place.again = float("inf")
                 return None
             except ServiceError as error:
-                first, last = _AGAIN_SECONDS
-                place.again = time.monotonic() + min(first * 2**place.failures, last)
-                place.failures += 1
+                place.wait_longer()
                 logger.warning("no group for %s, gRPC is used: %s", shards_name, error)
                 return None
             return place.group
@@ -194,6 +198,10 @@ class Groups:
                 return
             group.lost = reason
             told = list(group.on_loss)
+        with self._lock:
+            for place in self._places.values():
+                if place.group is group:
+                    place.wait_longer()
         logger.warning("group %s of %s is lost, gRPC goes on: %s", group.name, group.shards_name, reason)
         for callback in told:
             callback()

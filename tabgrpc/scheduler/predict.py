@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -45,7 +44,7 @@ class Predictor:
         self._tiles = ThreadPoolExecutor(4 * workers, "tile")
         self._calls = ThreadPoolExecutor(16 * workers, "call")
         self._turn = itertools.count()
-        self._rounds: WeakKeyDictionary[Group, Rounds] = WeakKeyDictionary()
+        self._rounds: dict[Group, Rounds] = {}
         self._lock = threading.Lock()
 
     def predict(self, model: Model, shape: BackboneShape, rows: np.ndarray, head: Head, scope: Scope) -> np.ndarray:
@@ -117,8 +116,9 @@ class Predictor:
             return None
         with self._lock:
             if group not in self._rounds:
+                self._rounds = {each: rounds for each, rounds in self._rounds.items() if not each.lost}
                 self._rounds[group] = Rounds(self._pool.groups, group)
-            return self._rounds[group]
+            return self._rounds[group]  # if it is lost by now, what is asked of it fails at once
 
     def everywhere(self, calls: Sequence[tuple[object, ...]]) -> Iterator[Arrays]:
         """(method, request, arrays, scope) each, at once; the answers in order."""

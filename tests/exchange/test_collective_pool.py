@@ -105,6 +105,22 @@ def test_a_group_is_reachable_from_this_machine_only(pool: LocalPool, expected: 
         assert set(heard) == {"127.0.0.1"}
 
 
+def test_a_frozen_worker_is_not_waited_for(pool: LocalPool, expected: dict[str, np.ndarray]) -> None:
+    """Its sockets stay open, so no collective fails by itself; the others leave long before their time limit of two minutes."""
+    fitted(pool, "frozen", "classification")
+    group = group_of(pool, "frozen")
+    victim = group.workers[2].pid
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            answer = threads.submit(lambda: numbers(pool.client.predict("frozen", ASKED, timeout=200)))
+            wait_until(lambda: bool(group.lost), 60, "the loss of the group")
+            os.kill(victim, signal.SIGCONT)
+            assert np.array_equal(answer.result(120), expected["classification"])
+    finally:
+        os.kill(victim, signal.SIGCONT)
+
+
 def test_a_worker_killed_during_a_collective_fit(pool: LocalPool, expected: dict[str, np.ndarray]) -> None:
     """The group breaks for the survivor too, the fit begins again under the next epoch, and its bits are those of a quiet one."""
     struck = threading.Event()

@@ -40,6 +40,8 @@ def main() -> int:
     options = parser.parse_args()
     if not options.trusted_network:
         os.environ["NCCL_SOCKET_IFNAME"] = "lo"  # NCCL has no authentication and would take the first other interface
+    for watcher in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"):
+        os.environ[watcher] = "0"  # they end the process when a peer is lost; this one's shards must survive it
     if options.follow_parent:
         lifecycle.die_with_parent()
     try:
