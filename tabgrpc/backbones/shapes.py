@@ -21,4 +21,5 @@ def shape_of(config: Mapping[str, Any]) -> BackboneShape:
         row_blocks=int(config.get("row_num_blocks", 3)),
         icl_layers=int(config.get("icl_num_blocks", 12)),
         ff_factor=int(config.get("ff_factor", 2)),
+        max_classes=int(config.get("max_classes", 10)),
     )

@@ -7,7 +7,7 @@ workers or on free memory. Whoever runs short of memory takes fewer units at onc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 MAX_CHUNKS = 256
 _CELLS = {"cpu": 4096, "cuda": 4 << 20}  # rows times columns of one column-stage product
@@ -84,6 +84,10 @@ class Geometry:
         width = max(1, self.cells // max(rows, 1))
         for start in range(0, self.groups, width):
             yield range(start, min(start + width, self.groups))
+
+    def of_rows(self, rows: int) -> Geometry:
+        """The geometry of a context of ``rows`` of these rows: as fine as this one, cut over its own row list."""
+        return replace(self, rows=rows)
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)

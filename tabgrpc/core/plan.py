@@ -19,7 +19,10 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BackboneShape:
-    """Sizes of a backbone that cost depends on. embed: E of a cell, icl: D of a row, inducing: I, cls: tokens a row."""
+    """Sizes of a backbone that cost depends on. embed: E of a cell, icl: D of a row, inducing: I, cls: tokens a row.
+
+    max_classes: classes that one context tells apart, 0 for a regressor.
+    """
 
     embed: int
     icl: int
@@ -29,6 +32,7 @@ class BackboneShape:
     row_blocks: int
     icl_layers: int
     ff_factor: int = 2
+    max_classes: int = 10
 
     def fit_flops(self, rows: int, groups: int) -> float:
         """Floating-point operations to fit one member."""

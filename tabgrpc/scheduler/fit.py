@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 import numpy as np
 
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.plan import BackboneShape
-from tabgrpc.core.reduction import Node, Partial, complete
+from tabgrpc.core.reduction import complete
 from tabgrpc.data.members import Members
 from tabgrpc.internal.v1 import exchange_pb2
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.internal.v1.exchange_pb2_grpc import ExchangeServiceStub
+from tabgrpc.scheduler import trees
 from tabgrpc.scheduler.calls import Scope, exchange, stream, unary, upload
 from tabgrpc.scheduler.collective_fit import CollectiveFit
 from tabgrpc.scheduler.groups import COLLECTIVE_SECONDS, Groups
 from tabgrpc.scheduler.models import Placement
+from tabgrpc.scheduler.partials import unpack
 from tabgrpc.scheduler.placing import owned
+from tabgrpc.scheduler.tree_fit import TreeMember
 from tabgrpc.scheduler.workers import Worker
 from tabgrpc.store.files import StoredFile
 
@@ -43,22 +46,26 @@ class Fit:
         scope: Scope,
         progress: Callable[[str, int, int], None],
         groups: Groups,
+        class_counts: Sequence[int] = (),
     ) -> None:
-        """progress: called with stage, units done and units in all. groups: of the pool, for members whose rows several workers own."""
+        """progress: called with stage, units done and units in all. groups: of the pool, for members whose rows several workers own.
+        class_counts: context rows of each class.
+        """
         self._version, self._placement, self._spec = model_version, placement, spec
         self._geometry, self._shape, self._members, self._scope = geometry, shape, members, scope
         self._progress, self._groups = progress, groups
         self.planned_seconds = 0.0
         self._done = 0
         self._lock = threading.Lock()
-        self._total = len(members) * geometry.blocks * (shape.column_blocks + shape.icl_layers)
+        self._counts = trees.label_counts(members, class_counts, shape.max_classes)
+        self._total = sum(trees.units(counts, geometry, shape) for counts in self._counts)
 
     def run(self, x: np.ndarray, y: np.ndarray) -> None:
         """x: (rows, F) encoded features, y: (rows,) targets. Raises ServiceError; what was opened is left to the caller to drop."""
         workers = list(self._placement.workers.values())
         with ThreadPoolExecutor(len(workers)) as threads:
             list(threads.map(lambda worker: self._open(worker, x, y), workers))
-        ownership = self._placement.map
+        ownership, self._y = self._placement.map, y
         alone: dict[str, list[int]] = {}
         shared: dict[tuple[str, ...], list[int]] = {}
         for member in range(len(self._members)):
@@ -103,7 +110,7 @@ class Fit:
 
     def _open(self, worker: Worker, x: np.ndarray, y: np.ndarray) -> None:
         """Sends a worker the rows that it owns, as each member sees them."""
-        shards = owned(self._placement.map, worker, self._geometry)
+        shards = owned(self._placement.map, worker, self._geometry, self._counts)
         dtype = np.float64 if self._spec.dtype == "float64" else np.float32
         rows: Arrays = {}
         by_member = {shard.member: shard for shard in shards}
@@ -134,6 +141,10 @@ class Fit:
 
     def _fit_shared(self, owners: tuple[str, ...], members: list[int]) -> None:
         """Members of the same owners: by collectives if they have a group and it lasts, else, or from where it broke, over gRPC."""
+        if self._counts[members[0]]:  # of all of them or of none; their nodes have owners of their own
+            for member in members:
+                TreeMember(self, member, self._counts[member], self._members.train_targets(self._y, member)).run()
+            return
         seconds = max(COLLECTIVE_SECONDS, 2 * self.planned_seconds)
         group = self._groups.opened(self._version, self._placement, owners, self._geometry, seconds)
         if group is not None:
@@ -147,9 +158,13 @@ class Fit:
         with ThreadPoolExecutor(MEMBERS_IN_FLIGHT) as threads:
             list(threads.map(lambda member: _SharedMember(self, member).run(begun=group is not None), members))
 
-    def stage(self, worker: Worker, member: int, kind: pb.FitStageKind, layer: int, sent: Mapping[str, np.ndarray]) -> Arrays:
+
+    def stage(
+        self, worker: Worker, member: int, kind: pb.FitStageKind, layer: int, sent: Mapping[str, np.ndarray], part: int = 0
+    ) -> Arrays:
         """One stage on one owner."""
-        first = pb.FitStageRequest(ref=self._placement.ref(self._version, worker), member=member, kind=kind, layer=layer)
+        ref = self._placement.ref(self._version, worker)
+        first = pb.FitStageRequest(ref=ref, member=member, kind=kind, layer=layer, part=part)
         return exchange(worker.stub.FitStage, first, sent, self._scope)
 
 
@@ -203,14 +218,3 @@ class _SharedMember:
             found.append(unary(ExchangeServiceStub(owner.channel).GetProgress, request, fit._scope))
         return min(each.column_blocks for each in found), min(min(each.layer, each.kv_layers - 1) for each in found)
 
-
-def unpack(arrays: Mapping[str, np.ndarray], suffix: str) -> list[Node]:
-    """Subtrees of "acc<suffix>/<level>/<index>" and so on."""
-    prefix = f"acc{suffix}/"
-    nodes = []
-    for name in arrays:
-        if name.startswith(prefix):
-            level, index = name.removeprefix(prefix).split("/")
-            at = f"{suffix}/{level}/{index}"
-            nodes.append(Node(int(level), int(index), Partial(*(arrays[f"{part}{at}"] for part in ("acc", "sum", "peak")))))
-    return nodes

@@ -16,6 +16,7 @@ import tabgrpc
 from tabgrpc.backbones.shapes import shape_of
 from tabgrpc.checkpoints import Checkpoint, CheckpointError
 from tabgrpc.checkpoints.resolve import resolve
+from tabgrpc.core.classes import contexts
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import PLACEMENTS
 from tabgrpc.core.plan import DTYPE_BYTES, BackboneShape, Plan, PlanError, Workers, plan
@@ -75,9 +76,6 @@ def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool, scope: Sc
             x, y = schema.encode(table), schema.encode_target(table)
             checkpoint, note = resolve(options.checkpoint or "auto", schema.task, download=not options.no_download)
             classification = schema.task == "classification"
-            most = int(checkpoint.config.get("max_classes", 10))
-            if classification and len(schema.classes) > most:
-                raise UserError(f"target {schema.target!r} has {len(schema.classes)} classes, the checkpoint tells at most {most} apart")
             members = fit_members(
                 x,
                 y,
@@ -174,6 +172,7 @@ def _attempt(
             "path": "" if prepared.checkpoint.name in ("mini", "tabicl-v2") else str(prepared.checkpoint.path.resolve()),
         },
         temperature=options.softmax_temperature or 0.9,
+        node_temperature=options.node_temperature or options.softmax_temperature or 0.9,
         average_probabilities=options.average_probabilities,
         features=prepared.members.n_features,
         members=len(prepared.members),
@@ -186,7 +185,18 @@ def _attempt(
     spec = model_spec(manifest, prepared.checkpoint, chosen.store)
     try:
         with scope.tied() as inner:  # a failed attempt gives up its own calls, not the caller
-            work = Fit(shards_name, placement, spec, prepared.geometry, prepared.shape, prepared.members, inner, progress, pool.groups)
+            work = Fit(
+                shards_name,
+                placement,
+                spec,
+                prepared.geometry,
+                prepared.shape,
+                prepared.members,
+                inner,
+                progress,
+                pool.groups,
+                prepared.class_counts,
+            )
             work.planned_seconds = chosen.fit_seconds
             work.run(prepared.x, prepared.y)
             progress("save", 0, 1)
@@ -280,8 +290,9 @@ def _model(
 ) -> Model:
     shape = shape_of(checkpoint.config)
     item = DTYPE_BYTES[manifest.policy.dtype]
+    parts = contexts(manifest.rows, manifest.class_counts, shape.max_classes)
     held = manifest.members * (
-        shape.context_bytes(manifest.rows, item) + shape.column_bytes(manifest.features, item)
+        shape.context_bytes(sum(parts.rows), item) + parts.digits * shape.column_bytes(manifest.features, item)
     )
     return Model(name, manifest, schema, members, checkpoint, directory, kind, placement, held)
 

@@ -6,13 +6,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from tabgrpc.backbones.shapes import shape_of
 from tabgrpc.checkpoints import Checkpoint
+from tabgrpc.core.classes import Tree, class_tree
 from tabgrpc.core.ownership import OwnershipMap
 from tabgrpc.data import Schema
 from tabgrpc.data.members import Members
 from tabgrpc.internal.v1 import shards_pb2 as internal
 from tabgrpc.scheduler.calls import Scope
+from tabgrpc.scheduler.trees import label_counts
 from tabgrpc.scheduler.workers import Worker
 from tabgrpc.store.model import Manifest, ModelDirectory
 from tabgrpc.v1 import models_pb2
@@ -60,6 +64,17 @@ class Model:
     def shards_name(self) -> str:
         """The version's name on the workers. Unlike the version's number, the folder's is never given twice."""
         return f"{self.version_name}@{self.manifest.folder}"
+
+    @cached_property
+    def label_counts(self) -> list[tuple[int, ...]]:
+        """Of each member, the rows of each label as it is shown them, where it needs a tree of classes; else nothing."""
+        return label_counts(self.members, self.manifest.class_counts, shape_of(self.checkpoint.config).max_classes)
+
+    @cached_property
+    def trees(self) -> list[Tree]:
+        """Each member's tree of classes, empty where it needs none."""
+        most = shape_of(self.checkpoint.config).max_classes
+        return [class_tree(counts, most) if counts else () for counts in self.label_counts]
 
     @contextmanager
     def used(self) -> Iterator[None]:

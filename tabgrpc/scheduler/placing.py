@@ -14,13 +14,14 @@ from tabgrpc.scheduler.models import Model, Placement
 from tabgrpc.scheduler.workers import Worker
 
 
-def owned(ownership: OwnershipMap, worker: Worker, geometry: Geometry) -> list[pb.MemberShard]:
-    """What a worker owns, member by member."""
+def owned(ownership: OwnershipMap, worker: Worker, geometry: Geometry, counts: Sequence[Sequence[int]] = ()) -> list[pb.MemberShard]:
+    """What a worker owns, member by member. counts: of each member, the rows of each label where it has a tree of classes, else nothing."""
     shards = []
     for member in range(len(ownership.owners)):
         runs = ownership.runs(member, worker.incarnation, geometry)
         if runs:
-            shards.append(pb.MemberShard(member=member, runs=[pb.BlockRun(start=run.start, stop=run.stop) for run in runs]))
+            blocks = [pb.BlockRun(start=run.start, stop=run.stop) for run in runs]
+            shards.append(pb.MemberShard(member=member, runs=blocks, class_counts=counts[member] if counts else ()))
     return shards
 
 
@@ -32,7 +33,7 @@ def load(model: Model, placement: Placement, scope: Scope) -> None:
         request = pb.LoadShardsRequest(
             ref=placement.ref(model.shards_name, worker),
             spec=model.spec(),
-            shards=owned(placement.map, worker, model.manifest.geometry),
+            shards=owned(placement.map, worker, model.manifest.geometry, model.label_counts),
             directory=str(model.directory.path.resolve()),
             folder=model.manifest.folder,
             files=files,

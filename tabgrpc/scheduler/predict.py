@@ -15,6 +15,7 @@ import numpy as np
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from tabgrpc.backbones.aggregate import class_logits, class_probabilities, embeddings, regression
+from tabgrpc.backbones.hierarchy import aggregated
 from tabgrpc.core import stripes
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.head import Head
@@ -22,10 +23,12 @@ from tabgrpc.core.plan import BackboneShape
 from tabgrpc.core.reduction import complete
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.scheduler.calls import Scope, parcel
-from tabgrpc.scheduler.fit import Arrays, unpack
+from tabgrpc.scheduler.fit import Arrays
 from tabgrpc.scheduler.groups import Group, GroupLost
 from tabgrpc.scheduler.models import Model, Placement
+from tabgrpc.scheduler.partials import unpack
 from tabgrpc.scheduler.rounds import Rounds
+from tabgrpc.scheduler.tree_tile import through
 from tabgrpc.scheduler.workers import Worker, WorkerPool
 from tabgrpc.wire.codec import PARCEL_BYTES
 from tabgrpc.wire.errors import OutOfMemory, QueueFull, StaleEpoch, Unavailable
@@ -101,6 +104,10 @@ class Predictor:
         if manifest.task == "regression":
             return regression(outputs, members.y_mean, members.y_scale, head)
         shuffles = [member.class_shuffle for member in members if member.class_shuffle is not None]
+        if any(model.trees):
+            return aggregated(
+                outputs, shuffles, model.trees, manifest.temperature, manifest.node_temperature, manifest.average_probabilities
+            )
         probabilities = class_probabilities(outputs, shuffles, manifest.temperature, manifest.average_probabilities)
         return np.concatenate([probabilities, class_logits(outputs, shuffles)], axis=1)
 
@@ -197,15 +204,21 @@ class _Tile:
         for answer in self._predictor.everywhere(calls):
             outputs |= answer
         for owners, members in groups.items():
-            if len(owners) > 1:
-                for part in _parcels(members, self._largest(owners, members[0], x[0])):
+            if len(owners) > 1 and self._model.trees[members[0]]:
+                at_once = max(1, PARCEL_BYTES // 2 // self._largest(owners, members[0], x[0]))
+                for member in members:
+                    outputs |= through(self, owners, member, x[member], at_once)
+            elif len(owners) > 1:
+                largest = self._largest(owners, members[0], x[0])
+                for part in _parcels(members, largest):
                     outputs |= self._shared(owners, part, x)
         return [outputs[f"out/{member}"] for member in range(len(x))]
 
     def _outputs_nbytes(self, x: np.ndarray) -> int:
         """Bytes of a member's outputs, at the most."""
         config = self._model.checkpoint.config
-        width = max(int(config.get("max_classes", 10)), self._head.fixed)
+        nodes = max(len(tree) for tree in self._model.trees)
+        width = max(int(config.get("max_classes", 10)) * max(nodes, 1), self._head.fixed)
         if self._head.quantiles:
             width += int(config.get("num_quantiles", 999))
         return x.shape[0] * max(width, self._shape.icl * self._head.embeddings) * x.itemsize

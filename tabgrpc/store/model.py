@@ -57,6 +57,7 @@ class Manifest:
     written_by: str
     members_file: StoredFile
     files: tuple[StoredFile, ...] = field(default=())
+    node_temperature: float = 0.9
 
     def to_json(self) -> str:
         """Readable JSON."""

@@ -15,14 +15,16 @@ from torch import Tensor
 from tabgrpc.store.files import DamagedModel, StoredFile, read, write
 
 
-def chunk_path(folder: str, member: int, chunk: int) -> str:
-    """File of a chunk's K/V: tensors "k/<layer>/<block>", "v/<layer>/<block>", each (H, rows, d)."""
-    return f"{folder}/member-{member:03d}/chunk-{chunk:03d}.safetensors"
+def chunk_path(folder: str, member: int, chunk: int, node: int = 0) -> str:
+    """File of a chunk's K/V: tensors "k/<layer>/<block>", "v/<layer>/<block>", each (H, rows, d). node: of a tree of classes, else 0."""
+    where = f"node-{node:03d}-" if node else ""
+    return f"{folder}/member-{member:03d}/{where}chunk-{chunk:03d}.safetensors"
 
 
-def column_path(folder: str, member: int) -> str:
-    """File of a member's inducing K/V: tensors "k/<block>", "v/<block>", each (G, H, I, d)."""
-    return f"{folder}/member-{member:03d}/column.safetensors"
+def column_path(folder: str, member: int, digit: int = 0) -> str:
+    """File of a member's inducing K/V: tensors "k/<block>", "v/<block>", each (G, H, I, d). digit: of labels that have several, else 0."""
+    where = f"-{digit}" if digit else ""
+    return f"{folder}/member-{member:03d}/column{where}.safetensors"
 
 
 def save(directory: Path, path: str, tensors: Mapping[str, Tensor]) -> StoredFile:

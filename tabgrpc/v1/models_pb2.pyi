@@ -33,7 +33,7 @@ OUTPUT_RAW_QUANTILES: Output
 OUTPUT_EMBEDDINGS: Output
 
 class FitOptions(_message.Message):
-    __slots__ = ("target", "task", "drop", "checkpoint", "n_estimators", "random_state", "dtype", "placement", "softmax_temperature", "norm_methods", "feat_shuffle_method", "class_shuffle_method", "outlier_threshold", "average_probabilities", "no_download")
+    __slots__ = ("target", "task", "drop", "checkpoint", "n_estimators", "random_state", "dtype", "placement", "softmax_temperature", "norm_methods", "feat_shuffle_method", "class_shuffle_method", "outlier_threshold", "average_probabilities", "no_download", "node_temperature")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     DROP_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class FitOptions(_message.Message):
     OUTLIER_THRESHOLD_FIELD_NUMBER: _ClassVar[int]
     AVERAGE_PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     NO_DOWNLOAD_FIELD_NUMBER: _ClassVar[int]
+    NODE_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
     target: str
     task: Task
     drop: _containers.RepeatedScalarFieldContainer[str]
@@ -64,7 +65,8 @@ class FitOptions(_message.Message):
     outlier_threshold: float
     average_probabilities: bool
     no_download: bool
-    def __init__(self, target: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., drop: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[str] = ..., n_estimators: _Optional[int] = ..., random_state: _Optional[int] = ..., dtype: _Optional[str] = ..., placement: _Optional[str] = ..., softmax_temperature: _Optional[float] = ..., norm_methods: _Optional[_Iterable[str]] = ..., feat_shuffle_method: _Optional[str] = ..., class_shuffle_method: _Optional[str] = ..., outlier_threshold: _Optional[float] = ..., average_probabilities: _Optional[bool] = ..., no_download: _Optional[bool] = ...) -> None: ...
+    node_temperature: float
+    def __init__(self, target: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., drop: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[str] = ..., n_estimators: _Optional[int] = ..., random_state: _Optional[int] = ..., dtype: _Optional[str] = ..., placement: _Optional[str] = ..., softmax_temperature: _Optional[float] = ..., norm_methods: _Optional[_Iterable[str]] = ..., feat_shuffle_method: _Optional[str] = ..., class_shuffle_method: _Optional[str] = ..., outlier_threshold: _Optional[float] = ..., average_probabilities: _Optional[bool] = ..., no_download: _Optional[bool] = ..., node_temperature: _Optional[float] = ...) -> None: ...
 
 class Draws(_message.Message):
     __slots__ = ("count", "seed")

@@ -118,12 +118,12 @@ def test_B07_an_owner_of_nothing_is_neutral() -> None:
 
 def test_B08_extreme_logits_are_an_error_and_never_nan() -> None:
     """Half-precision scores overflow at this scale; float32 partials do not, and what is not finite is refused by the service."""
+    from tabgrpc_workers.arrays import checked
     from tabgrpc_workers.kernels import partials
-    from tabgrpc_workers.service import _checked
 
     q = torch.randn(1, 2, 16, 8)
     k, v = torch.randn(1, 2, 40, 8) * 1e5, torch.randn(1, 2, 40, 8)
     part = partials(q, k, v)
     assert all(bool(torch.isfinite(t).all()) for t in (part.acc, part.sum, part.peak, part.divide()))
     with pytest.raises(NotReady, match="not finite"):
-        _checked(torch.tensor([[0.1, float("nan")]]), 3)
+        checked(torch.tensor([[0.1, float("nan")]]), 3)

@@ -12,8 +12,9 @@ from torch import Tensor
 from tabgrpc.core.reduction import Node, Partial
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.wire.codec import MAX_STREAM_BYTES, CodecError, arrays, unpack
-from tabgrpc.wire.errors import InvalidArgument
+from tabgrpc.wire.errors import InvalidArgument, NotReady
 from tabgrpc_workers.kernels import KVRun
+from tabgrpc_workers.shard import ModelShards, finite
 
 Tensors = dict[str, Tensor]
 
@@ -105,3 +106,18 @@ def get(tensors: Tensors, name: str) -> Tensor:
     if name not in tensors:
         raise InvalidArgument(f"array {name!r} is missing")
     return tensors[name]
+
+
+def tile_rows(model: ModelShards, tensors: Tensors, member: int) -> Tensor:
+    """The query rows that a member is asked about, (tile, F)."""
+    x = get(tensors, f"x/{member}")
+    if tuple(x.shape) != (model.geometry.tile, model.features):
+        raise InvalidArgument(f"a query tile is {model.geometry.tile} x {model.features}, not {tuple(x.shape)}")
+    return x.to(model.backbone.dtype)
+
+
+def checked(outputs: Tensor, member: int) -> Tensor:
+    """Never a NaN, never a silent uniform: outputs that aren't finite are an error."""
+    if not finite([outputs]):
+        raise NotReady(f"member {member} gave outputs that are not finite; try dtype float64, or check for extreme values")
+    return outputs

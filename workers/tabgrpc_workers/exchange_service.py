@@ -14,12 +14,12 @@ from tabgrpc.internal.v1.exchange_pb2_grpc import ExchangeServiceServicer
 from tabgrpc.wire.codec import pack
 from tabgrpc.wire.errors import Cancelled, InvalidArgument, NotReady, Unavailable, guarded, guarded_stream
 from tabgrpc_workers import fit, shared_fit, shared_query
-from tabgrpc_workers.arrays import Tensors, get, plain, unpacked
+from tabgrpc_workers.arrays import Tensors, get, plain, tile_rows, unpacked
 from tabgrpc_workers.device import FIT, PREDICT, Task
 from tabgrpc_workers.exchange import Cost, Group, accelerator, backend, meeting_place
 from tabgrpc_workers.groups import Groups
 from tabgrpc_workers.inturn import in_turn
-from tabgrpc_workers.service import ShardService, _asked, _Background, _rows
+from tabgrpc_workers.service import ShardService, _asked, _Background
 from tabgrpc_workers.shard import ModelShards, finite
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class ExchangeService(ExchangeServiceServicer):
             if not request.members or not request.tiles:
                 raise InvalidArgument("a round without members or tiles")
             rows = {(m, t): get(tensors, f"x/{m}/{t}") for m in request.members for t in at_home}
-            x = {(m, t): _rows(model, {f"x/{m}": tensor}, m) for (m, t), tensor in rows.items()}
+            x = {(m, t): tile_rows(model, {f"x/{m}": tensor}, m) for (m, t), tensor in rows.items()}
             cost = Cost()
 
             def task() -> Task[tuple[Tensors, set[int]]]:

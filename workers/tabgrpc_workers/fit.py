@@ -88,6 +88,8 @@ def _cells(
 
     part: some of the block's rows only, where the recipe lets rows be cut.
     """
+    if shard.digits:
+        return _averaged(model, shard, data, at, groups, level, part)
     if len(shard.inducing) < level:
         raise NotReady(f"column block {level - 1} of member {shard.member} has not ended")
     backbone = model.backbone
@@ -109,6 +111,21 @@ def _cells(
     return cells
 
 
+def _averaged(model: ModelShards, shard: Shard, data: RunData, at: int, groups: range, level: int, part: range | None) -> Tensor:
+    """The mean of the cells under each digit of the labels, added in the digits' order."""
+    total: Tensor | None = None
+    for digit in shard.digits:
+        own = next((each for each in digit.data if each.run == data.run), None)
+        if own is None:
+            raise NotReady(f"member {shard.member} has no rows to fit: it is fitted already")
+        cells = _cells(model, digit, own, at, groups, level, part)
+        if part is None:
+            digit.cells.pop(_key(at, groups), None)  # nobody asks for these again
+        total = cells if total is None else total + cells
+    assert total is not None
+    return total / len(shard.digits)
+
+
 def _key(at: int, groups: range) -> int:
     return at << 32 | groups.start
 
@@ -117,13 +134,14 @@ def _key(at: int, groups: range) -> int:
 
 
 def rows(model: ModelShards, shard: Shard, device: Device, progress: Progress) -> Task[None]:
-    """Row vectors with targets added, then K/V of ICL layer 0."""
+    """Row vectors with targets added, then K/V of ICL layer 0. In a member with a tree the vectors only: every node has its own targets."""
     _has_rows(shard)
     backbone, geometry = model.backbone, model.geometry
     level = backbone.shape.column_blocks
 
     def vectors(cells: Tensor, y: Tensor) -> Tensor:
-        return backbone.with_target(backbone.rows(cells), y)
+        found = backbone.rows(cells)
+        return found if shard.tree else backbone.with_target(found, y)
 
     for data in shard.data:
         hidden = data.x.new_empty(data.x.shape[0], backbone.shape.icl, dtype=backbone.hidden_dtype)
@@ -157,6 +175,12 @@ def rows(model: ModelShards, shard: Shard, device: Device, progress: Progress) -
                 shard.cells.pop(_key(at, groups), None)
             progress("row")
         data.hidden = hidden
+    if not shard.tree:
+        yield from first_kv(model, shard, device)
+
+
+def first_kv(model: ModelShards, shard: Shard, device: Device) -> Task[None]:
+    """K/V of ICL layer 0, from row vectors with targets added."""
     shard.layer = 0
     shard.kv = []
     yield from _kv(model, shard, device, 0)

@@ -13,6 +13,7 @@ from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import Run
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.wire.errors import InvalidArgument, NotReady, OutOfMemory, StaleEpoch
+from tabgrpc_workers import nodes
 from tabgrpc_workers.machines import CpuMachine, Machine
 from tabgrpc_workers.recipes import Recipe
 from tabgrpc_workers.shard import ModelShards, Shard
@@ -54,13 +55,13 @@ class Models:
             geometry = Geometry(**json.loads(spec.geometry_json))
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"not a geometry: {error}") from error
+        recipe = self._recipe(spec)
         held = {}
         for shard in shards:
             runs = tuple(Run(run.start, run.stop) for run in shard.runs)
             if any(not 0 <= run.start < run.stop <= geometry.blocks for run in runs):
                 raise InvalidArgument(f"member {shard.member} has runs outside of {geometry.blocks} blocks")
-            held[shard.member] = Shard(shard.member, runs)
-        recipe = self._recipe(spec)
+            held[shard.member] = nodes.prepared(shard.member, runs, geometry, shard.class_counts, recipe.backbone.shape.max_classes)
         return ModelShards(ref.model_version, ref.epoch, recipe.backbone, geometry, spec.features, spec.store, held, recipe)
 
     def fitted(self, model_version: str, wanted: ModelShards) -> dict[int, Shard]:
@@ -73,7 +74,9 @@ class Models:
         return {
             member: held
             for member, shard in wanted.shards.items()
-            if (held := known.shards.get(member)) is not None and held.runs == shard.runs and len(held.kv) == layers
+            if (held := known.shards.get(member)) is not None
+            and (held.runs, held.tree) == (shard.runs, shard.tree)
+            and held.fitted(layers)
         }
 
     def put(self, model: ModelShards) -> None:

@@ -58,16 +58,21 @@ def _finished(task: Task[Tensor]) -> Tensor:
 
 
 def vectors(model: ModelShards, shard: Shard, x: Tensor) -> Task[Tensor]:
-    """x: (tile, F) to row vectors (tile, D), by the column blocks' inducing K/V."""
+    """x: (tile, F) to row vectors (tile, D), by the column blocks' inducing K/V; where labels have digits, by the mean over them."""
     backbone = model.backbone
     cells = []
     for groups in model.geometry.feature_chunks(x.shape[0]):
-        part = backbone.embed(x, None, groups)
+        embedded = backbone.embed(x, None, groups)
         chunk = slice(groups.start, groups.stop)
-        for block, inducing in enumerate(shard.inducing):
-            part = backbone.column_apply(block, part, type(inducing)(inducing.k[chunk], inducing.v[chunk]))
-        cells.append(part)
-        yield
+        total: Tensor | None = None
+        for digit in shard.digits or [shard]:
+            part = embedded
+            for block, inducing in enumerate(digit.inducing):
+                part = backbone.column_apply(block, part, type(inducing)(inducing.k[chunk], inducing.v[chunk]))
+            total = part if total is None else total + part
+            yield
+        assert total is not None
+        cells.append(total / len(shard.digits) if shard.digits else total)
     return backbone.rows(torch.cat(cells))
 
 

@@ -20,9 +20,10 @@ from tabgrpc.internal.v1.shards_pb2_grpc import ShardServiceServicer
 from tabgrpc.store.files import DamagedModel, StoredFile
 from tabgrpc.wire.codec import frames, pack
 from tabgrpc.wire.errors import InvalidArgument, NotReady, Unavailable, guarded, guarded_stream
-from tabgrpc_workers import fit, query, storage
+from tabgrpc_workers import fit, node_calls, nodes, query, storage
 from tabgrpc_workers.arrays import (
     Tensors,
+    checked,
     first_of,
     get,
     kv_runs,
@@ -33,11 +34,12 @@ from tabgrpc_workers.arrays import (
     plain,
     received,
     tensors_of,
+    tile_rows,
     unpacked,
 )
 from tabgrpc_workers.device import FIT, LOAD, PREDICT, Device, Task
 from tabgrpc_workers.models import Models
-from tabgrpc_workers.shard import ModelShards, finite, run_rows
+from tabgrpc_workers.shard import run_rows
 
 T = TypeVar("T")
 
@@ -75,9 +77,10 @@ class ShardService(ShardServiceServicer):
         model = self.models.prepare(first.ref, first.spec, first.shards)
         shape, item = model.backbone.shape, model.backbone.dtype.itemsize
         rows = sum(len(run_rows(model.geometry, run)) for shard in model.shards.values() for run in shard.runs)
-        columns = len(model.shards) * shape.column_bytes(model.groups, item)
+        contexts = sum(nodes.rows_of(model, shard) for shard in model.shards.values())
+        columns = sum(max(len(shard.digits), 1) for shard in model.shards.values()) * shape.column_bytes(model.groups, item)
         features = rows * (model.features + 1) * item
-        self.models.admit(shape.context_bytes(rows, item) + columns + features)  # before a byte of them is received
+        self.models.admit(shape.context_bytes(contexts, item) + columns + features)  # before a byte of them is received
         tensors = tensors_of(first, requests, max(features, rows * (model.features + 1) * 4))  # half is made of float32 here
 
         def task() -> Task[None]:
@@ -85,6 +88,7 @@ class ShardService(ShardServiceServicer):
                 x, y = ({run.start: get(tensors, f"{name}/{shard.member}/{run.start}") for run in shard.runs} for name in ("x", "y"))
                 try:
                     fit.open_shard(model, shard, x, y)
+                    nodes.open_digits(model, shard)
                 except ValueError as error:
                     raise InvalidArgument(str(error)) from error
                 yield
@@ -104,10 +108,10 @@ class ShardService(ShardServiceServicer):
 
         def task() -> Task[None]:
             for shard in shards:
-                if len(shard.kv) != model.backbone.shape.icl_layers:  # else: asked again
-                    yield from fit.member(model, shard, self.device, stages.put)
+                if not shard.fitted(model.backbone.shape.icl_layers):  # else: asked again
+                    yield from (nodes if shard.tree else fit).member(model, shard, self.device, stages.put)
 
-        total = sum(fit.units(model, shard) for shard in shards)
+        total = sum((nodes if shard.tree else fit).units(model, shard) for shard in shards)
         done = 0
         for stage in self._watched(context, task(), stages):
             done += 1
@@ -132,6 +136,8 @@ class ShardService(ShardServiceServicer):
             return placed(tensors, model.backbone.device)
 
         def task() -> Task[Tensors]:
+            if shard.tree:
+                return (yield from node_calls.stage(model, shard, first.kind, first.part, layer, here(), self.device))
             match first.kind:
                 case pb.FIT_STAGE_KIND_COLUMN if layer < shape.column_blocks:
                     return packed_nodes((yield from fit.column(model, shard, self.device, layer, _ignore)), "")
@@ -162,8 +168,8 @@ class ShardService(ShardServiceServicer):
                 shard = model.shard(member, fitted=True)
                 if not model.whole(shard):
                     raise NotReady(f"member {member} has other owners too")
-                outputs = yield from query.tile(model, shard, _rows(model, tensors, member), asked)
-                out[f"out/{member}"] = _checked(outputs, member)
+                outputs = yield from (nodes if shard.tree else query).tile(model, shard, tile_rows(model, tensors, member), asked)
+                out[f"out/{member}"] = checked(outputs, member)
             return out
 
         return pb.PredictTileResponse(parcel=pack(plain(self._run(context, task(), PREDICT))))
@@ -177,9 +183,11 @@ class ShardService(ShardServiceServicer):
 
         def step(member: int, here: Tensors) -> Task[Tensors]:
             shard = model.shard(member, fitted=True)
+            if shard.tree:
+                return (yield from node_calls.step(model, shard, request.kind, layer, here, _asked(request.head)))
             match request.kind:
                 case pb.TILE_STEP_KIND_OPEN:
-                    hidden = yield from query.vectors(model, shard, _rows(model, here, member))
+                    hidden = yield from query.vectors(model, shard, tile_rows(model, here, member))
                     return opened(member, hidden, 0)
                 case pb.TILE_STEP_KIND_ATTEND:
                     yield
@@ -188,7 +196,7 @@ class ShardService(ShardServiceServicer):
                     hidden = query.end(model, layer, get(here, f"hidden/{member}"), partial_of(here, f"/{member}"))
                     yield
                     if layer == last:
-                        return {f"out/{member}": _checked(model.backbone.head(hidden, _asked(request.head)), member)}
+                        return {f"out/{member}": checked(model.backbone.head(hidden, _asked(request.head)), member)}
                     return opened(member, hidden, layer + 1)
             raise InvalidArgument(f"no step {request.kind}")
 
@@ -250,20 +258,6 @@ class ShardService(ShardServiceServicer):
 
 def _asked(head: pb.Head) -> Head:
     return Head(tuple(head.levels), head.variance, head.quantiles, head.embeddings)
-
-
-def _rows(model: ModelShards, tensors: Tensors, member: int) -> Tensor:
-    x = get(tensors, f"x/{member}")
-    if tuple(x.shape) != (model.geometry.tile, model.features):
-        raise InvalidArgument(f"a query tile is {model.geometry.tile} x {model.features}, not {tuple(x.shape)}")
-    return x.to(model.backbone.dtype)
-
-
-def _checked(outputs: Tensor, member: int) -> Tensor:
-    """Never a NaN, never a silent uniform: outputs that aren't finite are an error."""
-    if not finite([outputs]):
-        raise NotReady(f"member {member} gave outputs that are not finite; try dtype float64, or check for extreme values")
-    return outputs
 
 
 def _ignore(_stage: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from tabgrpc.backbones.protocol import Backbone, InducingKV
+from tabgrpc.core.classes import Tree
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import Run
 from tabgrpc.wire.errors import NotReady
@@ -39,6 +40,10 @@ class Shard:
     """One member's part. kv[layer] has a KVRun for each run; inducing K/V are whole on every owner.
 
     captured: how a whole member's query rows are computed where the device can repeat a run: to row vectors (True), or decoded (False).
+
+    A member of more classes than the network tells apart has a ``tree``. This shard is then its root, ``nodes`` are the other nodes that it
+    owns chunks of, by number, each with a geometry of its own; and the inducing K/V are those of ``digits``, one for each digit of the
+    labels (``tabgrpc_workers.nodes``).
     """
 
     member: int
@@ -49,15 +54,30 @@ class Shard:
     layer: int = 0
     kv: list[list[KVRun]] = field(default_factory=list)
     captured: dict[bool, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    tree: Tree = ()
+    digits: list[Shard] = field(default_factory=list)
+    nodes: dict[int, Shard] = field(default_factory=dict)
+    geometry: Geometry | None = None
+
+    def contexts(self) -> dict[int, Shard]:
+        """This and the other nodes, by number."""
+        return {0: self, **self.nodes}
+
+    def fitted(self, layers: int) -> bool:
+        """Whether it has the K/V of all ICL layers."""
+        return all(len(shard.kv) == layers for shard in self.contexts().values())
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
+        inner = sum(shard.nbytes for shard in self.nodes.values())
+        inner += sum(t.numel() * t.element_size() for digit in self.digits for kv in digit.inducing for t in (kv.k, kv.v))
+        inner += sum(cells.values.numel() * cells.values.element_size() for digit in self.digits for cells in list(digit.cells.values()))
         tensors: list[Tensor] = [t for kv in self.inducing for t in (kv.k, kv.v)]
         tensors += [cells.values for cells in self.cells.values()]
         for data in self.data:
             tensors += [data.x, data.y] + ([] if data.hidden is None else [data.hidden])
-        return sum(t.numel() * t.element_size() for t in tensors) + sum(run.nbytes for layer in self.kv for run in layer)
+        return inner + sum(t.numel() * t.element_size() for t in tensors) + sum(run.nbytes for layer in self.kv for run in layer)
 
 
 @dataclass(slots=True)
@@ -87,9 +107,13 @@ class ModelShards:
         shard = self.shards.get(member)
         if shard is None:
             raise NotReady(f"this worker owns nothing of member {member} of {self.model_version}")
-        if fitted and len(shard.kv) != self.backbone.shape.icl_layers:
+        if fitted and not shard.fitted(self.backbone.shape.icl_layers):
             raise NotReady(f"member {member} of {self.model_version} is not fitted")
         return shard
+
+    def of(self, shard: Shard) -> ModelShards:
+        """The model as one of a member's nodes sees it: with that node's geometry."""
+        return self if shard.geometry is None else replace(self, geometry=shard.geometry)
 
     def whole(self, shard: Shard) -> bool:
         """Whether a shard is all of its member."""

@@ -16,13 +16,21 @@ from tabgrpc_workers.shard import ModelShards, Shard
 
 
 def save(model: ModelShards, shard: Shard, directory: Path, folder: str, column: bool) -> Task[list[StoredFile]]:
-    """Writes a member's owned chunks into ``directory/folder``, and its inducing K/V if ``column``."""
+    """Writes a member's owned chunks into ``directory/folder``, and its inducing K/V if ``column``; of all its nodes and digits."""
     files = []
-    if column:
-        pairs = {f"{name}/{block}": getattr(kv, name) for block, kv in enumerate(shard.inducing) for name in ("k", "v")}
-        pairs = {name: tensor.cpu() for name, tensor in pairs.items()}
-        files.append(tiles.save(directory, tiles.column_path(folder, shard.member), pairs))
-        yield
+    for digit, each in enumerate(shard.digits or [shard]):
+        if column:
+            pairs = {f"{name}/{block}": getattr(kv, name) for block, kv in enumerate(each.inducing) for name in ("k", "v")}
+            pairs = {name: tensor.cpu() for name, tensor in pairs.items()}
+            files.append(tiles.save(directory, tiles.column_path(folder, shard.member, digit), pairs))
+            yield
+    for node, each in shard.contexts().items():
+        files += yield from _save_chunks(model.of(each), each, node, directory, folder)
+    return files
+
+
+def _save_chunks(model: ModelShards, shard: Shard, node: int, directory: Path, folder: str) -> Task[list[StoredFile]]:
+    files = []
     geometry = model.geometry
     for chunk in range(geometry.chunks):
         blocks = geometry.chunk_blocks(chunk)
@@ -33,26 +41,35 @@ def save(model: ModelShards, shard: Shard, directory: Path, folder: str, column:
                 if found is not None:
                     tensors[f"k/{layer}/{block}"], tensors[f"v/{layer}/{block}"] = (part.cpu() for part in found)
         if tensors:
-            files.append(tiles.save(directory, tiles.chunk_path(folder, shard.member, chunk), tensors))
+            files.append(tiles.save(directory, tiles.chunk_path(folder, shard.member, chunk, node), tensors))
             yield
     return files
 
 
 def load(model: ModelShards, shard: Shard, directory: Path, files: dict[str, StoredFile], folder: str) -> Task[None]:
-    """Fills an empty shard with its chunks from ``directory/folder``. Raises DamagedModel."""
+    """Fills an empty shard with its chunks from ``directory/folder``, and its nodes and digits. Raises DamagedModel."""
+    for digit, each in enumerate(shard.digits or [shard]):
+        pairs = _read(directory, files, tiles.column_path(folder, shard.member, digit), model.backbone.device)
+        each.inducing = [
+            InducingKV(_take(pairs, f"k/{block}", shard), _take(pairs, f"v/{block}", shard))
+            for block in range(model.backbone.shape.column_blocks)
+        ]
+        yield
+    for node, each in shard.contexts().items():
+        yield from _load_chunks(model.of(each), each, node, directory, files, folder)
+
+
+def _load_chunks(
+    model: ModelShards, shard: Shard, node: int, directory: Path, files: dict[str, StoredFile], folder: str
+) -> Task[None]:
     shape, geometry = model.backbone.shape, model.geometry
-    pairs = _read(directory, files, tiles.column_path(folder, shard.member), model.backbone.device)
-    shard.inducing = [
-        InducingKV(_take(pairs, f"k/{block}", shard), _take(pairs, f"v/{block}", shard)) for block in range(shape.column_blocks)
-    ]
-    yield
     kv: list[list[KVRun]] = [[] for _ in range(shape.icl_layers)]
     for run in shard.runs:
         full = sum(len(geometry.block_rows(block)) == geometry.block for block in range(run.start, run.stop))
         layers: list[KVRun] = []
         for block in range(run.start, run.stop):
             if block == run.start or block % geometry.blocks_per_chunk == 0:
-                path = tiles.chunk_path(folder, shard.member, block // geometry.blocks_per_chunk)
+                path = tiles.chunk_path(folder, shard.member, block // geometry.blocks_per_chunk, node)
                 tensors = _read(directory, files, path, model.backbone.device)
                 yield
             for layer in range(shape.icl_layers):

@@ -14,17 +14,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tabgrpc/internal/v1/shards.proto\x12\x13tabgrpc.internal.v1\"\x9e\x01\n\x05\x46rame\x12\x31\n\x08manifest\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ManifestH\x00\x12+\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1a.tabgrpc.internal.v1.ChunkH\x00\x12-\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.CommitH\x00\x42\x06\n\x04part\":\n\x08Manifest\x12.\n\x06\x61rrays\x18\x01 \x03(\x0b\x32\x1e.tabgrpc.internal.v1.ArraySpec\"7\n\tArraySpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\"7\n\x05\x43hunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x07\"\x16\n\x06\x43ommit\x12\x0c\n\x04size\x18\x01 \x01(\x04\"Y\n\x06Parcel\x12/\n\x08manifest\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.Manifest\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x07\"E\n\x08ShardRef\x12\x15\n\rmodel_version\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\"\'\n\x08\x42lockRun\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0c\n\x04stop\x18\x02 \x01(\r\"J\n\x0bMemberShard\x12\x0e\n\x06member\x18\x01 \x01(\r\x12+\n\x04runs\x18\x02 \x03(\x0b\x32\x1d.tabgrpc.internal.v1.BlockRun\"\x12\n\x10GetWorkerRequest\"\xbf\x01\n\x11GetWorkerResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x13\n\x0bpolicy_json\x18\x03 \x01(\t\x12\x15\n\rmemory_budget\x18\x04 \x01(\x04\x12\x13\n\x0bmemory_used\x18\x05 \x01(\x04\x12\x0e\n\x06queued\x18\x06 \x01(\r\x12\x0b\n\x03pid\x18\x07 \x01(\r\x12\x0f\n\x07threads\x18\x08 \x01(\r\x12\x16\n\x0emodel_versions\x18\t \x03(\t\"\x9a\x01\n\tModelSpec\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x19\n\x11\x63heckpoint_sha256\x18\x02 \x01(\t\x12\x17\n\x0f\x63heckpoint_kind\x18\x03 \x01(\t\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\x15\n\rgeometry_json\x18\x05 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x06 \x01(\r\x12\r\n\x05store\x18\x07 \x01(\x08\"\xca\x01\n\x11OpenShardsRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12,\n\x04spec\x18\x02 \x01(\x0b\x32\x1e.tabgrpc.internal.v1.ModelSpec\x12\x30\n\x06shards\x18\x03 \x03(\x0b\x32 .tabgrpc.internal.v1.MemberShard\x12)\n\x05\x66rame\x18\x04 \x01(\x0b\x32\x1a.tabgrpc.internal.v1.Frame\"\x14\n\x12OpenShardsResponse\"P\n\x11\x46itMembersRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x0f\n\x07members\x18\x02 \x03(\r\"@\n\x12\x46itMembersResponse\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\"\xb8\x01\n\x0f\x46itStageRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x0e\n\x06member\x18\x02 \x01(\r\x12/\n\x04kind\x18\x03 \x01(\x0e\x32!.tabgrpc.internal.v1.FitStageKind\x12\r\n\x05layer\x18\x04 \x01(\r\x12)\n\x05\x66rame\x18\x05 \x01(\x0b\x32\x1a.tabgrpc.internal.v1.Frame\"=\n\x10\x46itStageResponse\x12)\n\x05\x66rame\x18\x01 \x01(\x0b\x32\x1a.tabgrpc.internal.v1.Frame\"O\n\x04Head\x12\x0e\n\x06levels\x18\x01 \x03(\x01\x12\x10\n\x08variance\x18\x02 \x01(\x08\x12\x11\n\tquantiles\x18\x03 \x01(\x08\x12\x12\n\nembeddings\x18\x04 \x01(\x08\"\xa7\x01\n\x12PredictTileRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x0f\n\x07members\x18\x02 \x03(\r\x12+\n\x06parcel\x18\x03 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\x12\'\n\x04head\x18\x04 \x01(\x0b\x32\x19.tabgrpc.internal.v1.Head\"B\n\x13PredictTileResponse\x12+\n\x06parcel\x18\x01 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\"\xe4\x01\n\x0fTileStepRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x0f\n\x07members\x18\x02 \x03(\r\x12/\n\x04kind\x18\x03 \x01(\x0e\x32!.tabgrpc.internal.v1.TileStepKind\x12\r\n\x05layer\x18\x04 \x01(\r\x12+\n\x06parcel\x18\x05 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\x12\'\n\x04head\x18\x06 \x01(\x0b\x32\x19.tabgrpc.internal.v1.Head\"?\n\x10TileStepResponse\x12+\n\x06parcel\x18\x01 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\"z\n\x11SaveShardsRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x11\n\tdirectory\x18\x02 \x01(\t\x12\x16\n\x0e\x63olumn_members\x18\x03 \x03(\r\x12\x0e\n\x06\x66older\x18\x04 \x01(\t\"8\n\nStoredFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"D\n\x12SaveShardsResponse\x12.\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1f.tabgrpc.internal.v1.StoredFile\"\xf2\x01\n\x11LoadShardsRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12,\n\x04spec\x18\x02 \x01(\x0b\x32\x1e.tabgrpc.internal.v1.ModelSpec\x12\x30\n\x06shards\x18\x03 \x03(\x0b\x32 .tabgrpc.internal.v1.MemberShard\x12\x11\n\tdirectory\x18\x04 \x01(\t\x12.\n\x05\x66iles\x18\x05 \x03(\x0b\x32\x1f.tabgrpc.internal.v1.StoredFile\x12\x0e\n\x06\x66older\x18\x06 \x01(\t\"\x14\n\x12LoadShardsResponse\"*\n\x11\x44ropShardsRequest\x12\x15\n\rmodel_version\x18\x01 \x01(\t\"\x14\n\x12\x44ropShardsResponse*\xb2\x01\n\x0c\x46itStageKind\x12\x1e\n\x1a\x46IT_STAGE_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15\x46IT_STAGE_KIND_COLUMN\x10\x01\x12\x1d\n\x19\x46IT_STAGE_KIND_COLUMN_END\x10\x02\x12\x17\n\x13\x46IT_STAGE_KIND_ROWS\x10\x03\x12\x16\n\x12\x46IT_STAGE_KIND_ICL\x10\x04\x12\x17\n\x13\x46IT_STAGE_KIND_HELD\x10\x05*~\n\x0cTileStepKind\x12\x1e\n\x1aTILE_STEP_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13TILE_STEP_KIND_OPEN\x10\x01\x12\x19\n\x15TILE_STEP_KIND_ATTEND\x10\x02\x12\x1a\n\x16TILE_STEP_KIND_ADVANCE\x10\x03\x32\xe1\x06\n\x0cShardService\x12Z\n\tGetWorker\x12%.tabgrpc.internal.v1.GetWorkerRequest\x1a&.tabgrpc.internal.v1.GetWorkerResponse\x12_\n\nOpenShards\x12&.tabgrpc.internal.v1.OpenShardsRequest\x1a\'.tabgrpc.internal.v1.OpenShardsResponse(\x01\x12_\n\nFitMembers\x12&.tabgrpc.internal.v1.FitMembersRequest\x1a\'.tabgrpc.internal.v1.FitMembersResponse0\x01\x12[\n\x08\x46itStage\x12$.tabgrpc.internal.v1.FitStageRequest\x1a%.tabgrpc.internal.v1.FitStageResponse(\x01\x30\x01\x12`\n\x0bPredictTile\x12\'.tabgrpc.internal.v1.PredictTileRequest\x1a(.tabgrpc.internal.v1.PredictTileResponse\x12W\n\x08TileStep\x12$.tabgrpc.internal.v1.TileStepRequest\x1a%.tabgrpc.internal.v1.TileStepResponse\x12]\n\nSaveShards\x12&.tabgrpc.internal.v1.SaveShardsRequest\x1a\'.tabgrpc.internal.v1.SaveShardsResponse\x12]\n\nLoadShards\x12&.tabgrpc.internal.v1.LoadShardsRequest\x1a\'.tabgrpc.internal.v1.LoadShardsResponse\x12]\n\nDropShards\x12&.tabgrpc.internal.v1.DropShardsRequest\x1a\'.tabgrpc.internal.v1.DropShardsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n tabgrpc/internal/v1/shards.proto\x12\x13tabgrpc.internal.v1\"\x9e\x01\n\x05\x46rame\x12\x31\n\x08manifest\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ManifestH\x00\x12+\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x1a.tabgrpc.internal.v1.ChunkH\x00\x12-\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.CommitH\x00\x42\x06\n\x04part\":\n\x08Manifest\x12.\n\x06\x61rrays\x18\x01 \x03(\x0b\x32\x1e.tabgrpc.internal.v1.ArraySpec\"7\n\tArraySpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\"7\n\x05\x43hunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x07\"\x16\n\x06\x43ommit\x12\x0c\n\x04size\x18\x01 \x01(\x04\"Y\n\x06Parcel\x12/\n\x08manifest\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.Manifest\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x07\"E\n\x08ShardRef\x12\x15\n\rmodel_version\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\"\'\n\x08\x42lockRun\x12\r\n\x05start\x18\x01 \x01(\r\x12\x0c\n\x04stop\x18\x02 \x01(\r\"`\n\x0bMemberShard\x12\x0e\n\x06member\x18\x01 \x01(\r\x12+\n\x04runs\x18\x02 \x03(\x0b\x32\x1d.tabgrpc.internal.v1.BlockRun\x12\x14\n\x0c\x63lass_counts\x18\x03 \x03(\x04\"\x12\n\x10GetWorkerRequest\"\xbf\x01\n\x11GetWorkerResponse\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x13\n\x0bpolicy_json\x18\x03 \x01(\t\x12\x15\n\rmemory_budget\x18\x04 \x01(\x04\x12\x13\n\x0bmemory_used\x18\x05 \x01(\x04\x12\x0e\n\x06queued\x18\x06 \x01(\r\x12\x0b\n\x03pid\x18\x07 \x01(\r\x12\x0f\n\x07threads\x18\x08 \x01(\r\x12\x16\n\x0emodel_versions\x18\t \x03(\t\"\x9a\x01\n\tModelSpec\x12\x12\n\ncheckpoint\x18\x01 \x01(\t\x12\x19\n\x11\x63heckpoint_sha256\x18\x02 \x01(\t\x12\x17\n\x0f\x63heckpoint_kind\x18\x03 \x01(\t\x12\r\n\x05\x64type\x18\x04 \x01(\t\x12\x15\n\rgeometry_json\x18\x05 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x06 \x01(\r\x12\r\n\x05store\x18\x07 \x01(\x08\"\xca\x01\n\x11OpenShardsRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12,\n\x04spec\x18\x02 \x01(\x0b\x32\x1e.tabgrpc.internal.v1.ModelSpec\x12\x30\n\x06shards\x18\x03 \x03(\x0b\x32 .tabgrpc.internal.v1.MemberShard\x12)\n\x05\x66rame\x18\x04 \x01(\x0b\x32\x1a.tabgrpc.internal.v1.Frame\"\x14\n\x12OpenShardsResponse\"P\n\x11\x46itMembersRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x0f\n\x07members\x18\x02 \x03(\r\"@\n\x12\x46itMembersResponse\x12\r\n\x05stage\x18\x01 \x01(\t\x12\x0c\n\x04\x64one\x18\x02 \x01(\x04\x12\r\n\x05total\x18\x03 \x01(\x04\"\xc6\x01\n\x0f\x46itStageRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x0e\n\x06member\x18\x02 \x01(\r\x12/\n\x04kind\x18\x03 \x01(\x0e\x32!.tabgrpc.internal.v1.FitStageKind\x12\r\n\x05layer\x18\x04 \x01(\r\x12)\n\x05\x66rame\x18\x05 \x01(\x0b\x32\x1a.tabgrpc.internal.v1.Frame\x12\x0c\n\x04part\x18\x06 \x01(\r\"=\n\x10\x46itStageResponse\x12)\n\x05\x66rame\x18\x01 \x01(\x0b\x32\x1a.tabgrpc.internal.v1.Frame\"O\n\x04Head\x12\x0e\n\x06levels\x18\x01 \x03(\x01\x12\x10\n\x08variance\x18\x02 \x01(\x08\x12\x11\n\tquantiles\x18\x03 \x01(\x08\x12\x12\n\nembeddings\x18\x04 \x01(\x08\"\xa7\x01\n\x12PredictTileRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x0f\n\x07members\x18\x02 \x03(\r\x12+\n\x06parcel\x18\x03 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\x12\'\n\x04head\x18\x04 \x01(\x0b\x32\x19.tabgrpc.internal.v1.Head\"B\n\x13PredictTileResponse\x12+\n\x06parcel\x18\x01 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\"\xe4\x01\n\x0fTileStepRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x0f\n\x07members\x18\x02 \x03(\r\x12/\n\x04kind\x18\x03 \x01(\x0e\x32!.tabgrpc.internal.v1.TileStepKind\x12\r\n\x05layer\x18\x04 \x01(\r\x12+\n\x06parcel\x18\x05 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\x12\'\n\x04head\x18\x06 \x01(\x0b\x32\x19.tabgrpc.internal.v1.Head\"?\n\x10TileStepResponse\x12+\n\x06parcel\x18\x01 \x01(\x0b\x32\x1b.tabgrpc.internal.v1.Parcel\"z\n\x11SaveShardsRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12\x11\n\tdirectory\x18\x02 \x01(\t\x12\x16\n\x0e\x63olumn_members\x18\x03 \x03(\r\x12\x0e\n\x06\x66older\x18\x04 \x01(\t\"8\n\nStoredFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"D\n\x12SaveShardsResponse\x12.\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1f.tabgrpc.internal.v1.StoredFile\"\xf2\x01\n\x11LoadShardsRequest\x12*\n\x03ref\x18\x01 \x01(\x0b\x32\x1d.tabgrpc.internal.v1.ShardRef\x12,\n\x04spec\x18\x02 \x01(\x0b\x32\x1e.tabgrpc.internal.v1.ModelSpec\x12\x30\n\x06shards\x18\x03 \x03(\x0b\x32 .tabgrpc.internal.v1.MemberShard\x12\x11\n\tdirectory\x18\x04 \x01(\t\x12.\n\x05\x66iles\x18\x05 \x03(\x0b\x32\x1f.tabgrpc.internal.v1.StoredFile\x12\x0e\n\x06\x66older\x18\x06 \x01(\t\"\x14\n\x12LoadShardsResponse\"*\n\x11\x44ropShardsRequest\x12\x15\n\rmodel_version\x18\x01 \x01(\t\"\x14\n\x12\x44ropShardsResponse*\xe6\x01\n\x0c\x46itStageKind\x12\x1e\n\x1a\x46IT_STAGE_KIND_UNSPECIFIED\x10\x00\x12\x19\n\x15\x46IT_STAGE_KIND_COLUMN\x10\x01\x12\x1d\n\x19\x46IT_STAGE_KIND_COLUMN_END\x10\x02\x12\x17\n\x13\x46IT_STAGE_KIND_ROWS\x10\x03\x12\x16\n\x12\x46IT_STAGE_KIND_ICL\x10\x04\x12\x17\n\x13\x46IT_STAGE_KIND_HELD\x10\x05\x12\x19\n\x15\x46IT_STAGE_KIND_SPREAD\x10\n\x12\x17\n\x13\x46IT_STAGE_KIND_NODE\x10\x0b*~\n\x0cTileStepKind\x12\x1e\n\x1aTILE_STEP_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13TILE_STEP_KIND_OPEN\x10\x01\x12\x19\n\x15TILE_STEP_KIND_ATTEND\x10\x02\x12\x1a\n\x16TILE_STEP_KIND_ADVANCE\x10\x03\x32\xe1\x06\n\x0cShardService\x12Z\n\tGetWorker\x12%.tabgrpc.internal.v1.GetWorkerRequest\x1a&.tabgrpc.internal.v1.GetWorkerResponse\x12_\n\nOpenShards\x12&.tabgrpc.internal.v1.OpenShardsRequest\x1a\'.tabgrpc.internal.v1.OpenShardsResponse(\x01\x12_\n\nFitMembers\x12&.tabgrpc.internal.v1.FitMembersRequest\x1a\'.tabgrpc.internal.v1.FitMembersResponse0\x01\x12[\n\x08\x46itStage\x12$.tabgrpc.internal.v1.FitStageRequest\x1a%.tabgrpc.internal.v1.FitStageResponse(\x01\x30\x01\x12`\n\x0bPredictTile\x12\'.tabgrpc.internal.v1.PredictTileRequest\x1a(.tabgrpc.internal.v1.PredictTileResponse\x12W\n\x08TileStep\x12$.tabgrpc.internal.v1.TileStepRequest\x1a%.tabgrpc.internal.v1.TileStepResponse\x12]\n\nSaveShards\x12&.tabgrpc.internal.v1.SaveShardsRequest\x1a\'.tabgrpc.internal.v1.SaveShardsResponse\x12]\n\nLoadShards\x12&.tabgrpc.internal.v1.LoadShardsRequest\x1a\'.tabgrpc.internal.v1.LoadShardsResponse\x12]\n\nDropShards\x12&.tabgrpc.internal.v1.DropShardsRequest\x1a\'.tabgrpc.internal.v1.DropShardsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tabgrpc.internal.v1.shards_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FITSTAGEKIND']._serialized_start=2892
-  _globals['_FITSTAGEKIND']._serialized_end=3070
-  _globals['_TILESTEPKIND']._serialized_start=3072
-  _globals['_TILESTEPKIND']._serialized_end=3198
+  _globals['_FITSTAGEKIND']._serialized_start=2928
+  _globals['_FITSTAGEKIND']._serialized_end=3158
+  _globals['_TILESTEPKIND']._serialized_start=3160
+  _globals['_TILESTEPKIND']._serialized_end=3286
   _globals['_FRAME']._serialized_start=58
   _globals['_FRAME']._serialized_end=216
   _globals['_MANIFEST']._serialized_start=218
@@ -42,49 +42,49 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BLOCKRUN']._serialized_start=578
   _globals['_BLOCKRUN']._serialized_end=617
   _globals['_MEMBERSHARD']._serialized_start=619
-  _globals['_MEMBERSHARD']._serialized_end=693
-  _globals['_GETWORKERREQUEST']._serialized_start=695
-  _globals['_GETWORKERREQUEST']._serialized_end=713
-  _globals['_GETWORKERRESPONSE']._serialized_start=716
-  _globals['_GETWORKERRESPONSE']._serialized_end=907
-  _globals['_MODELSPEC']._serialized_start=910
-  _globals['_MODELSPEC']._serialized_end=1064
-  _globals['_OPENSHARDSREQUEST']._serialized_start=1067
-  _globals['_OPENSHARDSREQUEST']._serialized_end=1269
-  _globals['_OPENSHARDSRESPONSE']._serialized_start=1271
-  _globals['_OPENSHARDSRESPONSE']._serialized_end=1291
-  _globals['_FITMEMBERSREQUEST']._serialized_start=1293
-  _globals['_FITMEMBERSREQUEST']._serialized_end=1373
-  _globals['_FITMEMBERSRESPONSE']._serialized_start=1375
-  _globals['_FITMEMBERSRESPONSE']._serialized_end=1439
-  _globals['_FITSTAGEREQUEST']._serialized_start=1442
-  _globals['_FITSTAGEREQUEST']._serialized_end=1626
-  _globals['_FITSTAGERESPONSE']._serialized_start=1628
-  _globals['_FITSTAGERESPONSE']._serialized_end=1689
-  _globals['_HEAD']._serialized_start=1691
-  _globals['_HEAD']._serialized_end=1770
-  _globals['_PREDICTTILEREQUEST']._serialized_start=1773
-  _globals['_PREDICTTILEREQUEST']._serialized_end=1940
-  _globals['_PREDICTTILERESPONSE']._serialized_start=1942
-  _globals['_PREDICTTILERESPONSE']._serialized_end=2008
-  _globals['_TILESTEPREQUEST']._serialized_start=2011
-  _globals['_TILESTEPREQUEST']._serialized_end=2239
-  _globals['_TILESTEPRESPONSE']._serialized_start=2241
-  _globals['_TILESTEPRESPONSE']._serialized_end=2304
-  _globals['_SAVESHARDSREQUEST']._serialized_start=2306
-  _globals['_SAVESHARDSREQUEST']._serialized_end=2428
-  _globals['_STOREDFILE']._serialized_start=2430
-  _globals['_STOREDFILE']._serialized_end=2486
-  _globals['_SAVESHARDSRESPONSE']._serialized_start=2488
-  _globals['_SAVESHARDSRESPONSE']._serialized_end=2556
-  _globals['_LOADSHARDSREQUEST']._serialized_start=2559
-  _globals['_LOADSHARDSREQUEST']._serialized_end=2801
-  _globals['_LOADSHARDSRESPONSE']._serialized_start=2803
-  _globals['_LOADSHARDSRESPONSE']._serialized_end=2823
-  _globals['_DROPSHARDSREQUEST']._serialized_start=2825
-  _globals['_DROPSHARDSREQUEST']._serialized_end=2867
-  _globals['_DROPSHARDSRESPONSE']._serialized_start=2869
-  _globals['_DROPSHARDSRESPONSE']._serialized_end=2889
-  _globals['_SHARDSERVICE']._serialized_start=3201
-  _globals['_SHARDSERVICE']._serialized_end=4066
+  _globals['_MEMBERSHARD']._serialized_end=715
+  _globals['_GETWORKERREQUEST']._serialized_start=717
+  _globals['_GETWORKERREQUEST']._serialized_end=735
+  _globals['_GETWORKERRESPONSE']._serialized_start=738
+  _globals['_GETWORKERRESPONSE']._serialized_end=929
+  _globals['_MODELSPEC']._serialized_start=932
+  _globals['_MODELSPEC']._serialized_end=1086
+  _globals['_OPENSHARDSREQUEST']._serialized_start=1089
+  _globals['_OPENSHARDSREQUEST']._serialized_end=1291
+  _globals['_OPENSHARDSRESPONSE']._serialized_start=1293
+  _globals['_OPENSHARDSRESPONSE']._serialized_end=1313
+  _globals['_FITMEMBERSREQUEST']._serialized_start=1315
+  _globals['_FITMEMBERSREQUEST']._serialized_end=1395
+  _globals['_FITMEMBERSRESPONSE']._serialized_start=1397
+  _globals['_FITMEMBERSRESPONSE']._serialized_end=1461
+  _globals['_FITSTAGEREQUEST']._serialized_start=1464
+  _globals['_FITSTAGEREQUEST']._serialized_end=1662
+  _globals['_FITSTAGERESPONSE']._serialized_start=1664
+  _globals['_FITSTAGERESPONSE']._serialized_end=1725
+  _globals['_HEAD']._serialized_start=1727
+  _globals['_HEAD']._serialized_end=1806
+  _globals['_PREDICTTILEREQUEST']._serialized_start=1809
+  _globals['_PREDICTTILEREQUEST']._serialized_end=1976
+  _globals['_PREDICTTILERESPONSE']._serialized_start=1978
+  _globals['_PREDICTTILERESPONSE']._serialized_end=2044
+  _globals['_TILESTEPREQUEST']._serialized_start=2047
+  _globals['_TILESTEPREQUEST']._serialized_end=2275
+  _globals['_TILESTEPRESPONSE']._serialized_start=2277
+  _globals['_TILESTEPRESPONSE']._serialized_end=2340
+  _globals['_SAVESHARDSREQUEST']._serialized_start=2342
+  _globals['_SAVESHARDSREQUEST']._serialized_end=2464
+  _globals['_STOREDFILE']._serialized_start=2466
+  _globals['_STOREDFILE']._serialized_end=2522
+  _globals['_SAVESHARDSRESPONSE']._serialized_start=2524
+  _globals['_SAVESHARDSRESPONSE']._serialized_end=2592
+  _globals['_LOADSHARDSREQUEST']._serialized_start=2595
+  _globals['_LOADSHARDSREQUEST']._serialized_end=2837
+  _globals['_LOADSHARDSRESPONSE']._serialized_start=2839
+  _globals['_LOADSHARDSRESPONSE']._serialized_end=2859
+  _globals['_DROPSHARDSREQUEST']._serialized_start=2861
+  _globals['_DROPSHARDSREQUEST']._serialized_end=2903
+  _globals['_DROPSHARDSRESPONSE']._serialized_start=2905
+  _globals['_DROPSHARDSRESPONSE']._serialized_end=2925
+  _globals['_SHARDSERVICE']._serialized_start=3289
+  _globals['_SHARDSERVICE']._serialized_end=4154
 # @@protoc_insertion_point(module_scope)

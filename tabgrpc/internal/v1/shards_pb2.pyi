@@ -15,6 +15,8 @@ class FitStageKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FIT_STAGE_KIND_ROWS: _ClassVar[FitStageKind]
     FIT_STAGE_KIND_ICL: _ClassVar[FitStageKind]
     FIT_STAGE_KIND_HELD: _ClassVar[FitStageKind]
+    FIT_STAGE_KIND_SPREAD: _ClassVar[FitStageKind]
+    FIT_STAGE_KIND_NODE: _ClassVar[FitStageKind]
 
 class TileStepKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -28,6 +30,8 @@ FIT_STAGE_KIND_COLUMN_END: FitStageKind
 FIT_STAGE_KIND_ROWS: FitStageKind
 FIT_STAGE_KIND_ICL: FitStageKind
 FIT_STAGE_KIND_HELD: FitStageKind
+FIT_STAGE_KIND_SPREAD: FitStageKind
+FIT_STAGE_KIND_NODE: FitStageKind
 TILE_STEP_KIND_UNSPECIFIED: TileStepKind
 TILE_STEP_KIND_OPEN: TileStepKind
 TILE_STEP_KIND_ATTEND: TileStepKind
@@ -104,12 +108,14 @@ class BlockRun(_message.Message):
     def __init__(self, start: _Optional[int] = ..., stop: _Optional[int] = ...) -> None: ...
 
 class MemberShard(_message.Message):
-    __slots__ = ("member", "runs")
+    __slots__ = ("member", "runs", "class_counts")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
+    CLASS_COUNTS_FIELD_NUMBER: _ClassVar[int]
     member: int
     runs: _containers.RepeatedCompositeFieldContainer[BlockRun]
-    def __init__(self, member: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[BlockRun, _Mapping]]] = ...) -> None: ...
+    class_counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, member: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[BlockRun, _Mapping]]] = ..., class_counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GetWorkerRequest(_message.Message):
     __slots__ = ()
@@ -190,18 +196,20 @@ class FitMembersResponse(_message.Message):
     def __init__(self, stage: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class FitStageRequest(_message.Message):
-    __slots__ = ("ref", "member", "kind", "layer", "frame")
+    __slots__ = ("ref", "member", "kind", "layer", "frame", "part")
     REF_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     LAYER_FIELD_NUMBER: _ClassVar[int]
     FRAME_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     ref: ShardRef
     member: int
     kind: FitStageKind
     layer: int
     frame: Frame
-    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., member: _Optional[int] = ..., kind: _Optional[_Union[FitStageKind, str]] = ..., layer: _Optional[int] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ...) -> None: ...
+    part: int
+    def __init__(self, ref: _Optional[_Union[ShardRef, _Mapping]] = ..., member: _Optional[int] = ..., kind: _Optional[_Union[FitStageKind, str]] = ..., layer: _Optional[int] = ..., frame: _Optional[_Union[Frame, _Mapping]] = ..., part: _Optional[int] = ...) -> None: ...
 
 class FitStageResponse(_message.Message):
     __slots__ = ("frame",)
