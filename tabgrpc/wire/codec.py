@@ -16,7 +16,7 @@ CHUNK_BYTES = 1 << 20
 PARCEL_BYTES = 8 << 20
 MAX_STREAM_BYTES = 1 << 40
 MAX_DIMENSIONS = 16
-_DTYPES = frozenset({"float16", "float32", "float64", "int32", "int64", "uint16", "uint8", "bool"})
+_DTYPES = frozenset({"float16", "float32", "float64", "int16", "int32", "int64", "uint16", "uint8", "bool"})
 
 
 class CodecError(ValueError):

@@ -16,7 +16,7 @@ from tabgrpc.internal.v1.shards_pb2 import ArraySpec, Chunk, Commit, Frame, Mani
 from tabgrpc.wire import codec
 from tabgrpc.wire.codec import CHUNK_BYTES, CodecError, arrays, frames
 
-DTYPES = ["float16", "float32", "float64", "int32", "int64", "uint16", "uint8", "bool"]
+DTYPES = ["float16", "float32", "float64", "int16", "int32", "int64", "uint16", "uint8", "bool"]
 shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 any_array = st.sampled_from(DTYPES).flatmap(lambda dtype: hnp.arrays(dtype, shapes))
 any_arrays = st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), any_array, max_size=3)
