@@ -8,7 +8,8 @@ import platform
 import sys
 from typing import Any
 
-from tabgrpc.cli import accelerators, machine, options
+from tabgrpc import machine
+from tabgrpc.cli import accelerators, options
 from tabgrpc.cli.errors import PoolFailure
 from tabgrpc.cli.progress import bytes_text
 

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from tabgrpc.v1 import models_pb2
 
 SHOWN_CLASSES = 20
+LOADING = {
+    "kv": "loading reads it",
+    "repr": "loading repeats the attention of all rows to all rows",
+    "data": "loading repeats the fit",
+}
 
 
 def fit(
@@ -57,6 +62,28 @@ def fit(
     dtype: Annotated[
         options.DType, typer.Option(envvar="TABGRPC_DTYPE", help="What the model computes in.")
     ] = options.DType.float32,
+    save: Annotated[
+        options.Save,
+        typer.Option(
+            envvar="TABGRPC_SAVE",
+            help="What is kept: kv loads at once; repr is much smaller, but loading repeats the attention over all rows; data repeats the "
+            "whole fit; auto is kv up to --kv-limit.",
+        ),
+    ] = options.Save.auto,
+    kv_limit: Annotated[
+        str, typer.Option(envvar="TABGRPC_KV_LIMIT", metavar="BYTES", help="K/V of so much with --save auto, such as 8GiB; else repr.")
+    ] = "32GiB",
+    training_rows: Annotated[
+        bool, typer.Option("--training-rows", envvar="TABGRPC_TRAINING_ROWS", help="Keep the training rows with the model.")
+    ] = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            envvar="TABGRPC_RESUME",
+            help="Keep finished stages on disk, and go on from those of a fit of this table that died.",
+        ),
+    ] = False,
     encoding: options.Encoding = "utf-8",
     delimiter: options.Delimiter = None,
     decimal: options.DecimalOption = options.Decimal.point,
@@ -87,6 +114,10 @@ def fit(
         encoding,
         delimiter,
         decimal.value,
+        save.value,
+        options.bytes_of(kv_limit, "--kv-limit"),
+        training_rows,
+        resume,
     )
     began = time.monotonic()
     with reporter.listening():
@@ -125,6 +156,10 @@ class Wanted:
     encoding: str = "utf-8"
     delimiter: str | None = None
     decimal: str = "."
+    save: str = "auto"
+    kv_limit: int = 0
+    training_rows: bool = False
+    resume: bool = False
 
     def options(self) -> models_pb2.FitOptions:
         """As the service takes it."""
@@ -139,6 +174,10 @@ class Wanted:
             n_estimators=self.n_estimators,
             random_state=self.random_state,
             dtype=self.dtype,
+            save=self.save,
+            kv_limit_bytes=self.kv_limit,
+            training_rows=self.training_rows,
+            resume=self.resume,
         )
 
 
@@ -225,6 +264,9 @@ def summary(wanted: Wanted, schema: Schema, plan: models_pb2.PlanModelResponse) 
         "peak_bytes": plan.peak_bytes,
         "estimated_seconds": plan.fit_seconds,
         "tier": plan.tier,
+        "save": plan.save,
+        "stored_bytes": plan.stored_bytes,
+        "load_seconds": plan.load_seconds,
     }
 
 
@@ -244,4 +286,6 @@ def lines_of(told: dict[str, Any]) -> list[str]:
         + (told["why"] or told["placement"]),
         f"cost        {bytes_text(told['resident_bytes'])} a worker for good in {told['tier']}, "
         f"{bytes_text(told['peak_bytes'])} at the peak, about {seconds_text(told['estimated_seconds'])}",
+        f"kept        {told['save']}: {bytes_text(told['stored_bytes'])} on disk, {LOADING[told['save']]}; "
+        f"about {seconds_text(told['load_seconds'])} to load",
     ]

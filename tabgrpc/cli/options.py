@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from tabgrpc.cli.errors import Mistake
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
@@ -39,6 +42,15 @@ class Exchange(StrEnum):
     auto = "auto"
     grpc = "grpc"
     collective = "collective"
+
+
+class Save(StrEnum):
+    """What a model keeps on disk."""
+
+    auto = "auto"
+    kv = "kv"
+    repr = "repr"
+    data = "data"
 
 
 class Decimal(StrEnum):
@@ -103,3 +115,14 @@ Checkpoint = Annotated[
     str,
     typer.Option(envvar="TABGRPC_CHECKPOINT", metavar="NAME|PATH", help="auto, mini, tabicl-v2 or a checkpoint file."),
 ]
+
+_UNITS = {"": 1, "B": 1} | {f"{letter}B": 1000**at for at, letter in enumerate("KMGT", 1)}
+_UNITS |= {f"{letter}IB": 1024**at for at, letter in enumerate("KMGT", 1)}
+
+
+def bytes_of(text: str, option: str) -> int:
+    """ "8GiB", "500 MB" or "1024" in bytes. Raises Mistake naming the option."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if found is None or found[2].upper() not in _UNITS:
+        raise Mistake(f"{option}: {text!r} is not a number of bytes, such as 8GiB or 500MB")
+    return int(float(found[1]) * _UNITS[found[2].upper()])

@@ -56,15 +56,15 @@ def model_place(text: str, pool: str | None) -> ModelPlace:
 
 
 def check_free(place: ModelPlace) -> None:
-    """Raises Mistake if something is there that is neither an empty folder nor a model, which gets a new version."""
-    from tabgrpc.store.model import MANIFEST
+    """Raises Mistake if something is there that is neither an empty folder nor a model, fitted or unfinished, which gets a new version."""
+    from tabgrpc.store.model import MANIFEST, RESUME
 
     if place.store is None:
         return
     folder = place.store / place.name
     if folder.exists() and not folder.is_dir():
         raise Mistake(f"{folder}: is a file, a model is a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / MANIFEST).is_file() and not (folder / RESUME / "fit.json").is_file():
         raise Mistake(f"{folder}: is a folder with other things in it, not a model")
 
 

@@ -157,12 +157,8 @@ def stored_schema(place: ModelPlace) -> Schema:
 
 def pool_model(client: Client, name: str) -> models_pb2.Model:
     """The pool's model, loaded from its store if it isn't served yet."""
-    from tabgrpc.wire.errors import NotFound
-
-    try:
-        return client.model(name)
-    except NotFound:
-        return client.load(name)
+    model = client.model(name)
+    return model if model.loaded else client.load(name)
 
 
 def schema_of_pool(model: models_pb2.Model) -> Schema:

@@ -8,11 +8,13 @@ import uuid
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import grpc
 import pyarrow as pa
 
+from tabgrpc.client.exported import receive
 from tabgrpc.v1 import models_pb2, models_pb2_grpc, pool_pb2, pool_pb2_grpc, tables_pb2, tables_pb2_grpc
 from tabgrpc.wire.channels import connect
 from tabgrpc.wire.errors import Cancelled, InternalError, Unavailable, from_rpc_error, from_status
@@ -143,6 +145,32 @@ class Client:
             found += page.models
             if not (token := page.next_page_token):
                 return found
+
+    def pin(self, name: str) -> models_pb2.Model:
+        """Keeps a loaded model's context in the fastest memory whatever else comes. Raises OutOfMemory if it doesn't fit."""
+        return self._call(self._models.PinModel, models_pb2.PinModelRequest(name=f"models/{name}"), timeout=3600.0).model
+
+    def unpin(self, name: str) -> models_pb2.Model:
+        """Undoes ``pin``."""
+        return self._call(self._models.UnpinModel, models_pb2.UnpinModelRequest(name=f"models/{name}"), timeout=3600.0).model
+
+    def verify(self, name: str) -> Iterator[models_pb2.VerifyModelResponse]:
+        """Every file of a model as it is read against its digest."""
+        yield from self._answers(self._models.VerifyModel(models_pb2.VerifyModelRequest(name=f"models/{name}")))
+
+    def export(self, name: str, destination: Path | str) -> Path:
+        """Copies a model of the pool's store to a new folder here, whole or not at all. Raises FileExistsError, DamagedModel."""
+        answers = self._answers(self._models.ExportModel(models_pb2.ExportModelRequest(name=f"models/{name}")))
+        return receive(answers, Path(destination))
+
+    @staticmethod
+    def _answers(call: Any) -> Iterator[Any]:
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        finally:
+            call.cancel()
 
     def delete(self, name: str) -> None:
         """Frees a model and removes its files from the pool's store."""

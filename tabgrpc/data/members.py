@@ -135,3 +135,24 @@ class Members:
             return cls(members, transforms, arrays["keep"].astype(bool), y_mean, y_scale)
         except KeyError as error:
             raise ValueError(f"not the arrays of an ensemble: {error} is missing") from None
+
+    def check(self, width: int, classes: int) -> None:
+        """That these numbers, read from a file, can be applied to ``width`` encoded features and ``classes`` classes (0: regression).
+
+        Raises ValueError for what no fit gives: it would fail, or answer something else, at a query.
+        """
+        count = self.n_features
+        if self.keep.shape != (width,) or not count:
+            raise ValueError(f"an ensemble over {self.keep.shape} features, the schema has {width}")
+        for member in self.members:
+            for shuffle, size in ((member.feature_shuffle, count), (member.class_shuffle, classes)):
+                if (shuffle is None) != (size == 0):
+                    raise ValueError(f"member {member.index} has a shuffle too many or too few")
+                if shuffle is not None and (shuffle.dtype.kind not in "iu" or not np.array_equal(np.sort(shuffle), np.arange(size))):
+                    raise ValueError(f"member {member.index} has a shuffle that is no order of {size}")
+        for method, transform in self.transforms.items():
+            for name, array in {**{name: getattr(transform, name) for name in _COMMON}, **transform.parameters}.items():
+                levels = len(transform.parameters.get("references", ()))
+                shape = {"quantiles": (levels, count), "references": (levels,)}.get(name, (count,))
+                if array.dtype.kind != "f" or array.shape != shape:
+                    raise ValueError(f"normalisation {method} has {name} of {array.dtype} {array.shape}, not {shape}")

@@ -103,12 +103,14 @@ def stream(method: Callable[..., Any], request: Any, scope: Scope) -> Iterator[A
         yield from call
 
 
-def exchange(method: Callable[..., Any], first: Any, sent: Mapping[str, np.ndarray], scope: Scope) -> dict[str, np.ndarray]:
-    """A call with arrays both ways. first: the header message; frames follow in messages of its type."""
+def exchange(
+    method: Callable[..., Any], first: Any, sent: Mapping[str, np.ndarray], scope: Scope
+) -> tuple[dict[str, np.ndarray], list[Any]]:
+    """A call with arrays both ways, and the messages that follow them. first: the header message; frames follow in messages of its type."""
     with _translated(scope):
         call = method(_requests(first, sent), timeout=scope.remaining())
         scope.watch(call)
-        return arrays(response.frame for response in call)
+        return arrays(response.frame for response in call), list(call)
 
 
 def parcel(method: Callable[..., Any], request: Any, sent: Mapping[str, np.ndarray], scope: Scope) -> dict[str, np.ndarray]:

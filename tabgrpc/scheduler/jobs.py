@@ -1,11 +1,15 @@
-"""From a table to a model that serves: schema, members, plan, fit, files. And from files back to a model that serves."""
+"""From a table to a model that serves: schema, members, plan, fit, files."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -21,23 +25,31 @@ from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import PLACEMENTS
 from tabgrpc.core.plan import DTYPE_BYTES, BackboneShape, Plan, PlanError, Workers, plan
 from tabgrpc.core.policy import NumericPolicy
+from tabgrpc.core.saving import Saving, saving
 from tabgrpc.data import DataWarning, Schema, UserError
 from tabgrpc.data.fitting import fit_members
 from tabgrpc.data.members import Members
+from tabgrpc.internal.v1 import shards_pb2 as internal
 from tabgrpc.scheduler import placing
 from tabgrpc.scheduler.calls import Scope
 from tabgrpc.scheduler.fit import Fit
 from tabgrpc.scheduler.models import Model, Placement, model_spec
 from tabgrpc.scheduler.workers import Worker, WorkerPool
+from tabgrpc.store import rows
 from tabgrpc.store.files import DamagedModel
-from tabgrpc.store.model import BeingWritten, Manifest, ModelDirectory, UnknownFormat
+from tabgrpc.store.journal import Journal, OtherFit
+from tabgrpc.store.model import RESUME, BeingWritten, Manifest, ModelDirectory, UnknownFormat
 from tabgrpc.v1 import models_pb2 as pb
-from tabgrpc.wire.errors import AlreadyExists, InvalidArgument, NotReady, OutOfMemory, ServiceError, StaleEpoch, Unavailable
+from tabgrpc.wire.errors import AlreadyExists, InvalidArgument, NotReady, OutOfMemory, StaleEpoch, Unavailable
 
 FIT_ATTEMPTS = 3
 DTYPES = {"cpu": ("float32", "float64"), "cuda": ("float32", "float16", "bfloat16")}
 FLOPS = {"cpu": 3e10, "cuda": 2.5e14}
 """What a worker of a kind computes a second, about."""
+KEEP_STAGES_SECONDS = 300.0
+"""Estimated seconds from which a fit keeps its finished stages in files without being asked."""
+SAVED = {"kv": internal.SAVED_KV, "repr": internal.SAVED_VECTORS, "data": internal.SAVED_NOTHING}
+_PREPARING = ("pandas", "pyarrow", "scikit-learn")
 _TASK_NAMES = {pb.TASK_UNSPECIFIED: "auto", pb.TASK_CLASSIFICATION: "classification", pb.TASK_REGRESSION: "regression"}
 
 Progress = Callable[[str, int, int], None]
@@ -54,6 +66,7 @@ class Prepared:
     geometry: Geometry
     policy: NumericPolicy
     plan: Plan
+    saving: Saving
     x: np.ndarray
     y: np.ndarray
     class_counts: tuple[int, ...]
@@ -96,28 +109,50 @@ def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool, scope: Sc
     geometry = Geometry.of(len(x), members.n_features, device)
     if (options.placement or "auto") not in PLACEMENTS:
         raise InvalidArgument(f"placement {options.placement!r} is none of {', '.join(PLACEMENTS)}")
-    chosen = choose(geometry, shape, len(members), dtype, pool.wait_serving(scope), options.placement)
     counts = tuple(int(n) for n in np.bincount(y, minlength=len(schema.classes))) if classification else ()
+    if tree := len(counts) > shape.max_classes > 0:
+        if (options.save or "auto") not in ("auto", "kv"):
+            raise InvalidArgument(f"a model of {len(counts)} classes, more than the network's {shape.max_classes}, is kept as kv only")
+        if options.resume:
+            raise InvalidArgument(f"a fit of {len(counts)} classes, more than the network's {shape.max_classes}, keeps no stages")
+    serving = pool.wait_serving(scope)
+    chosen = choose(geometry, shape, len(members), dtype, serving, pool.room(serving), options.placement)
+    try:
+        kept = saving(
+            "kv" if tree else options.save or "auto",
+            geometry,
+            shape,
+            len(members),
+            Workers(len(serving), 0, FLOPS[device]),
+            dtype,
+            x.shape[1],
+            options.training_rows,
+            options.kv_limit_bytes,
+        )
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
     policy = replace(pool.policy(), dtype=dtype)
-    return Prepared(schema, members, checkpoint, shape, geometry, policy, chosen, x, y, counts, tuple(dict.fromkeys(notes)))
+    return Prepared(schema, members, checkpoint, shape, geometry, policy, chosen, kept, x, y, counts, tuple(dict.fromkeys(notes)))
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
+def readable() -> Iterator[None]:
     """What is wrong with a directory on disk, as callers see it."""
     try:
         yield
     except BeingWritten as error:
         raise AlreadyExists(str(error)) from error
+    except OtherFit as error:
+        raise NotReady(f"{error}; fit without --resume to start anew") from error
     except (DamagedModel, UnknownFormat) as error:
         raise NotReady(f"{error}; remove it to fit anew") from error
 
 
 def choose(
-    geometry: Geometry, shape: BackboneShape, members: int, dtype: str, serving: Sequence[Worker], placement: str = ""
+    geometry: Geometry, shape: BackboneShape, members: int, dtype: str, serving: Sequence[Worker], room: int, placement: str = ""
 ) -> Plan:
-    """The plan for the workers that serve. Raises OutOfMemory when nothing fits."""
-    workers = Workers(len(serving), min(worker.memory_budget for worker in serving), FLOPS[serving[0].device])
+    """The plan for the workers that serve. room: bytes for shards on each. Raises OutOfMemory when nothing fits."""
+    workers = Workers(len(serving), room, FLOPS[serving[0].device])
     try:
         return plan(geometry, shape, members, workers, dtype, placement or "auto")
     except PlanError as error:
@@ -127,7 +162,8 @@ def choose(
 def fit(name: str, prepared: Prepared, options: pb.FitOptions, pool: WorkerPool, store: Path, scope: Scope, progress: Progress) -> Model:
     """Fits and stores a model. A lost worker costs another attempt, not the model. Nothing half-written is left on failure."""
     directory = ModelDirectory(store / name)
-    with _readable(), directory.writing() as (version, folder):
+    with readable(), directory.writing() as (version, folder):
+        journal = _journal(directory, prepared, options)
         attempts = Retrying(
             retry=retry_if_exception_type((Unavailable, StaleEpoch)),
             stop=stop_after_attempt(FIT_ATTEMPTS),
@@ -137,7 +173,7 @@ def fit(name: str, prepared: Prepared, options: pb.FitOptions, pool: WorkerPool,
         for attempt in attempts:
             with attempt:
                 number = attempt.retry_state.attempt_number
-                return _attempt(name, version, prepared, options, pool, directory, folder, number, scope, progress)
+                return _attempt(name, version, prepared, options, pool, directory, folder, number, journal, scope, progress)
         raise AssertionError("Retrying ends by returning or raising")
 
 
@@ -150,12 +186,16 @@ def _attempt(
     directory: ModelDirectory,
     folder: str,
     epoch: int,
+    journal: Journal | None,
     scope: Scope,
     progress: Progress,
 ) -> Model:
     """One attempt; each has an epoch of its own, so that nothing of an earlier one can get in."""
     serving = pool.wait_serving(scope)
-    chosen = choose(prepared.geometry, prepared.shape, len(prepared.members), prepared.policy.dtype, serving, options.placement)
+    room = pool.room(serving)
+    chosen = choose(
+        prepared.geometry, prepared.shape, len(prepared.members), prepared.policy.dtype, serving, room, options.placement
+    )
     placement = placed(chosen, epoch, len(prepared.members), prepared.geometry, serving)
     manifest = Manifest(
         version=version,
@@ -180,6 +220,11 @@ def _attempt(
         warnings=prepared.warnings,
         written_by=f"tabgrpc {tabgrpc.__version__}",
         members_file=directory.write_members(folder, prepared.members.to_arrays()),
+        save=prepared.saving.kind,
+        written_with={each: metadata.version(each) for each in _PREPARING},
+        context_bytes=context_bytes(
+            prepared.shape, prepared.geometry, len(prepared.members), prepared.policy.dtype, prepared.class_counts
+        ),
     )
     shards_name = f"models/{name}/versions/{version}@{folder}"
     spec = model_spec(manifest, prepared.checkpoint, chosen.store)
@@ -196,64 +241,65 @@ def _attempt(
                 progress,
                 pool.groups,
                 prepared.class_counts,
+                journal,
+                chosen.peak_bytes,
             )
             work.planned_seconds = chosen.fit_seconds
             work.run(prepared.x, prepared.y)
             progress("save", 0, 1)
-            manifest = replace(manifest, files=tuple(work.save(str(directory.path.resolve()), folder)))
+            manifest = _saved(manifest, prepared, options, directory, work)
             scope.remaining()
             directory.commit(manifest)
     except BaseException:
         placing.drop(shards_name, list(placement.workers.values()), pool.groups)
         raise
-    return _model(name, manifest, prepared.schema, prepared.members, prepared.checkpoint, directory, placement, chosen.placement)
+    return Model(
+        name,
+        manifest,
+        prepared.schema,
+        prepared.members,
+        prepared.checkpoint,
+        directory,
+        chosen.placement,
+        placement,
+        manifest.context_bytes,
+    )
 
 
-def load(
-    name: str, path: Path, pool: WorkerPool, scope: Scope, strict_bits: bool, say: Callable[[str], None], known: Model | None
-) -> Model:
-    """A model from its directory, placed for the workers that serve now. Raises NotReady, OutOfMemory; ``say`` gets warnings.
-
-    known: the model of that name that is served now; if it is the same version, it goes on under its next epoch.
-    """
-    directory = ModelDirectory(path)
-    try:
-        manifest = directory.manifest()
-        members = Members.from_arrays(directory.read_members(manifest.members_file))
-        schema = Schema.from_json(manifest.schema)
-    except (DamagedModel, UnknownFormat, ValueError) as error:
-        raise NotReady(str(error)) from error
-    checkpoint = _checkpoint(manifest, path)
-    serving = pool.wait_serving(scope)
-    differences = manifest.policy.differences(replace(pool.policy(), dtype=manifest.policy.dtype))
-    if differences:
-        if strict_bits:
-            raise NotReady(f"{path} was fitted under another numeric policy and strict bits were asked for: {'; '.join(differences)}")
-        say(f"bits differ from where {name} was fitted: {'; '.join(differences)}")
-    chosen = choose(manifest.geometry, shape_of(checkpoint.config), manifest.members, manifest.policy.dtype, serving)
-    if known is not None and known.manifest == manifest and known.directory.path == path:
-        placement = placed(chosen, known.placement.map.epoch + 1, manifest.members, manifest.geometry, serving)
-        _move(known, placement, scope)
-        return known
-    placement = placed(chosen, 1, manifest.members, manifest.geometry, serving)
-    model = _model(name, manifest, schema, members, checkpoint, directory, placement, chosen.placement)
-    try:
-        placing.load(model, placement, scope)
-    except BaseException:
-        placing.drop(model.shards_name, serving, pool.groups)
-        raise
-    return model
+def _saved(manifest: Manifest, prepared: Prepared, options: pb.FitOptions, directory: ModelDirectory, work: Fit) -> Manifest:
+    """The manifest with the files that were written for it."""
+    kind, folder = prepared.saving.kind, manifest.folder
+    files = tuple(work.save(str(directory.path.resolve()), folder, SAVED[kind]))
+    kept = options.training_rows or kind == "data"
+    return replace(manifest, files=files, data_files=rows.save(directory.path, folder, prepared.x, prepared.y) if kept else ())
 
 
-def _move(model: Model, placement: Placement, scope: Scope) -> None:
-    """Takes a model to its next epoch. Should that fail half-way, the epoch counts all the same: some workers are there already."""
-    try:
-        placing.load(model, placement, scope)
-    except ServiceError as error:
-        model.place(placement)
-        model.fail(str(error))
-        raise
-    model.place(placement)
+def _journal(directory: ModelDirectory, prepared: Prepared, options: pb.FitOptions) -> Journal | None:
+    """Where finished stages are kept, if they are: where it was asked for, or where much would be lost."""
+    if not options.resume:
+        shutil.rmtree(directory.path / RESUME, ignore_errors=True)
+        tree = len(prepared.class_counts) > prepared.shape.max_classes > 0
+        if prepared.plan.fit_seconds < KEEP_STAGES_SECONDS or prepared.plan.placement == "rows" or tree:
+            return None  # shared rows are faster by collectives, which keep no stages; neither do trees of classes
+    return Journal(directory.path, _identity(prepared), options.resume)
+
+
+def _identity(prepared: Prepared) -> str:
+    """Digest of all that the bits of a fit's stages depend on."""
+    digest = hashlib.sha256()
+    arrays = {"x": prepared.x, "y": prepared.y, **prepared.members.to_arrays()}
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    for text in (prepared.checkpoint.sha256, prepared.policy.digest(), json.dumps(prepared.geometry.as_dict(), sort_keys=True)):
+        digest.update(f"{text}\n".encode())
+    return digest.hexdigest()
+
+
+def context_bytes(shape: BackboneShape, geometry: Geometry, members: int, dtype: str, class_counts: Sequence[int]) -> int:
+    """What all workers hold together of a model."""
+    item, parts = DTYPE_BYTES[dtype], contexts(geometry.rows, class_counts, shape.max_classes)
+    return members * (shape.context_bytes(sum(parts.rows), item) + parts.digits * shape.column_bytes(geometry.groups, item))
 
 
 def placed(chosen: Plan, epoch: int, members: int, geometry: Geometry, serving: Sequence[Worker]) -> Placement:
@@ -261,51 +307,3 @@ def placed(chosen: Plan, epoch: int, members: int, geometry: Geometry, serving: 
     ownership = chosen.ownership(epoch, members, geometry, [worker.incarnation for worker in serving])
     by_name = {worker.incarnation: worker for worker in serving}
     return Placement(ownership, {each: by_name[each] for each in ownership.workers})
-
-
-def _checkpoint(manifest: Manifest, path: Path) -> Checkpoint:
-    """The weights that a model was fitted with, and no others."""
-    known = manifest.checkpoint
-    try:
-        found, _ = resolve(known["path"] or known["name"], manifest.task)
-    except CheckpointError as error:
-        raise NotReady(f"the checkpoint of {path} is not to be had: {error}") from error
-    if found.sha256 != known["sha256"]:
-        raise NotReady(
-            f"{path} was fitted with checkpoint {known['name']} {known['sha256'][:12]}, {found.path} is {found.sha256[:12]}; "
-            "put the old checkpoint back or fit again"
-        )
-    return replace(found, name=known["name"])
-
-
-def _model(
-    name: str,
-    manifest: Manifest,
-    schema: Schema,
-    members: Members,
-    checkpoint: Checkpoint,
-    directory: ModelDirectory,
-    placement: Placement,
-    kind: str,
-) -> Model:
-    shape = shape_of(checkpoint.config)
-    item = DTYPE_BYTES[manifest.policy.dtype]
-    parts = contexts(manifest.rows, manifest.class_counts, shape.max_classes)
-    held = manifest.members * (
-        shape.context_bytes(sum(parts.rows), item) + parts.digits * shape.column_bytes(manifest.features, item)
-    )
-    return Model(name, manifest, schema, members, checkpoint, directory, kind, placement, held)
-
-
-def repair(model: Model, pool: WorkerPool) -> None:
-    """Makes a model whole after workers were lost or replaced: the next epoch, the lost chunks loaded again from the model's files."""
-    serving = pool.serving()
-    placement = placing.replaced(model.placement, serving, pool.awaited())
-    if placement is None:
-        if pool.given_up:
-            model.fail("no worker serves, and none is replaced any more")
-        elif model.broken and serving:  # an earlier move failed, perhaps for a reason that has passed
-            placement = Placement(replace(model.placement.map, epoch=model.placement.map.epoch + 1), model.placement.workers)
-        if placement is None or pool.given_up:
-            return
-    _move(model, placement, Scope(600))

@@ -15,14 +15,13 @@ from tabgrpc.core.ownership import OwnershipMap
 from tabgrpc.data import Schema
 from tabgrpc.data.members import Members
 from tabgrpc.internal.v1 import shards_pb2 as internal
+from tabgrpc.scheduler.about import described
 from tabgrpc.scheduler.calls import Scope
 from tabgrpc.scheduler.trees import label_counts
 from tabgrpc.scheduler.workers import Worker
 from tabgrpc.store.model import Manifest, ModelDirectory
 from tabgrpc.v1 import models_pb2
 from tabgrpc.wire.errors import NotFound, Unavailable
-
-TASKS = {"classification": models_pb2.TASK_CLASSIFICATION, "regression": models_pb2.TASK_REGRESSION}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +50,7 @@ class Model:
     placement: Placement
     context_bytes: int
     broken: str = ""
+    pinned: bool = False
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _users: int = 0
     _retired: Callable[[], None] | None = None
@@ -128,22 +128,10 @@ class Model:
 
     def to_proto(self) -> models_pb2.Model:
         """As callers see it."""
-        manifest = self.manifest
-        return models_pb2.Model(
-            name=self.version_name,
-            task=TASKS[manifest.task],
-            rows=manifest.rows,
-            features=self.schema.feature_names,
-            feature_kinds=[column.kind for column in self.schema.columns],
-            classes=[str(label) for label in self.schema.classes],
-            members=manifest.members,
-            context_bytes=self.context_bytes,
-            checkpoint=f"{self.checkpoint.name} {self.checkpoint.sha256}",
-            policy=manifest.policy.digest(),
-            placement=self.placement_kind,
-            warnings=manifest.warnings,
-            class_counts=manifest.class_counts,
-        )
+        about = described(self.name, self.manifest, self.schema)
+        about.context_bytes = self.context_bytes
+        about.loaded, about.pinned, about.placement, about.fault = True, self.pinned, self.placement_kind, self.broken
+        return about
 
 
 def model_spec(manifest: Manifest, checkpoint: Checkpoint, store: bool = True) -> internal.ModelSpec:
@@ -158,6 +146,7 @@ def model_spec(manifest: Manifest, checkpoint: Checkpoint, store: bool = True) -
         geometry_json=json.dumps(manifest.geometry.as_dict()),
         features=manifest.features,
         store=store,
+        keep_vectors=manifest.save == "repr",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import OwnershipMap
@@ -12,6 +13,7 @@ from tabgrpc.scheduler.calls import Scope, unary
 from tabgrpc.scheduler.groups import Groups
 from tabgrpc.scheduler.models import Model, Placement
 from tabgrpc.scheduler.workers import Worker
+from tabgrpc.wire.errors import ServiceError
 
 
 def owned(ownership: OwnershipMap, worker: Worker, geometry: Geometry, counts: Sequence[Sequence[int]] = ()) -> list[pb.MemberShard]:
@@ -25,11 +27,14 @@ def owned(ownership: OwnershipMap, worker: Worker, geometry: Geometry, counts: S
     return shards
 
 
-def load(model: Model, placement: Placement, scope: Scope) -> None:
-    """Has every owner of a placement load its shards from the model's files; what a worker holds already stays. Raises ServiceError."""
+def load(model: Model, placement: Placement, saved: pb.Saved, scope: Scope) -> dict[str, list[int]]:
+    """Has every owner of a placement load its shards from the model's files; what a worker holds already stays. Raises ServiceError.
+
+    By incarnation, the members whose shards there are still to be computed from what was loaded.
+    """
     files = [pb.StoredFile(path=f.path, size=f.size, sha256=f.sha256) for f in model.manifest.files]
 
-    def one(worker: Worker) -> None:
+    def one(worker: Worker) -> list[int]:
         request = pb.LoadShardsRequest(
             ref=placement.ref(model.shards_name, worker),
             spec=model.spec(),
@@ -37,20 +42,31 @@ def load(model: Model, placement: Placement, scope: Scope) -> None:
             directory=str(model.directory.path.resolve()),
             folder=model.manifest.folder,
             files=files,
+            saved=saved,
         )
-        unary(worker.stub.LoadShards, request, scope)
+        return list(unary(worker.stub.LoadShards, request, scope).unfinished)
 
     workers = list(placement.workers.values())
     with ThreadPoolExecutor(len(workers)) as threads:
-        list(threads.map(one, workers))
+        return {worker.incarnation: left for worker, left in zip(workers, threads.map(one, workers), strict=True)}
+
+
+def pin(shards_name: str, placement: Placement, pinned: bool, scope: Scope) -> None:
+    """Pins a model version on all its owners, or on none: raises OutOfMemory if it doesn't fit somewhere."""
+    done: list[Worker] = []
+    try:
+        for worker in placement.workers.values():
+            unary(worker.stub.PinShards, pb.PinShardsRequest(ref=placement.ref(shards_name, worker), pinned=pinned), scope)
+            done.append(worker)
+    except ServiceError:
+        for worker in done if pinned else ():
+            with suppress(ServiceError):
+                unary(worker.stub.PinShards, pb.PinShardsRequest(ref=placement.ref(shards_name, worker), pinned=False), Scope(10))
+        raise
 
 
 def drop(shards_name: str, workers: Sequence[Worker], groups: Groups) -> None:
     """Frees a model version on workers, and its groups; a worker that doesn't answer has freed it in its own way."""
-    from contextlib import suppress
-
-    from tabgrpc.wire.errors import ServiceError
-
     groups.forget(shards_name)
     for worker in workers:
         with suppress(ServiceError):

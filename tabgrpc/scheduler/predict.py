@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from tabgrpc.backbones.aggregate import class_logits, class_probabilities, embeddings, regression
 from tabgrpc.backbones.hierarchy import aggregated
@@ -34,6 +34,11 @@ from tabgrpc.wire.codec import PARCEL_BYTES
 from tabgrpc.wire.errors import OutOfMemory, QueueFull, StaleEpoch, Unavailable
 
 MAX_ATTEMPTS = 12
+_AGAIN = (Unavailable, StaleEpoch, OutOfMemory, QueueFull)
+
+
+class _ContextTooLarge(OutOfMemory):
+    """Out of memory with a single tile in flight: trying again can't help."""
 
 
 class Predictor:
@@ -71,7 +76,7 @@ class Predictor:
     def _tile(self, model: Model, shape: BackboneShape, x: list[np.ndarray], head: Head, scope: Scope) -> np.ndarray:
         """One padded tile, x[member]: (tile, F'), with retries."""
         attempts = Retrying(
-            retry=retry_if_exception_type((Unavailable, StaleEpoch, OutOfMemory, QueueFull)),
+            retry=retry_if_exception(lambda error: isinstance(error, _AGAIN) and not isinstance(error, _ContextTooLarge)),
             stop=stop_after_attempt(MAX_ATTEMPTS),
             wait=wait_random_exponential(multiplier=0.02, max=1.0),
             reraise=True,
@@ -90,7 +95,12 @@ class Predictor:
                     if any(all(worker is not each for each in serving) for worker in placement.workers.values()):
                         model.wait_past(placement.map.epoch, scope)
                     raise
-                except OutOfMemory:
+                except OutOfMemory as error:
+                    if limit == 1:  # this tile was alone: fewer at once can't help
+                        raise _ContextTooLarge(
+                            f"the context of {model.version_name} does not fit beside one query tile: {error}; add workers, take fewer "
+                            "members, or make room for it"
+                        ) from error
                     self._flight.halve(limit)
                     raise
                 return self._aggregate(model, head, outputs)

@@ -14,12 +14,14 @@ import pyarrow as pa
 
 from tabgrpc.backbones.shapes import shape_of
 from tabgrpc.data import UserError
-from tabgrpc.scheduler import jobs, placing
+from tabgrpc.scheduler import jobs, loading, placing
+from tabgrpc.scheduler.about import TASKS
 from tabgrpc.scheduler.answers import Asked, query_rows
 from tabgrpc.scheduler.calls import Scope
-from tabgrpc.scheduler.models import TASKS, Model, Registry
+from tabgrpc.scheduler.models import Model, Registry
 from tabgrpc.scheduler.operations import Operation, Operations
 from tabgrpc.scheduler.predict import Predictor
+from tabgrpc.scheduler.shelf import Shelf
 from tabgrpc.scheduler.tables import Tables
 from tabgrpc.scheduler.workers import WorkerPool
 from tabgrpc.store.model import MANIFEST, check_name
@@ -38,6 +40,7 @@ class Scheduler:
         """store: directory of the models."""
         self.pool, self.store = pool, store
         self.tables, self.models, self.operations = Tables(), Registry(), Operations()
+        self.shelf = Shelf(store, self.models, pool)
         self._predictor = Predictor(pool)
         self._repairing = threading.Lock()
         self._busy: set[str] = set()
@@ -67,6 +70,9 @@ class Scheduler:
             classes=[str(label) for label in prepared.schema.classes],
             class_counts=prepared.class_counts,
             warnings=prepared.warnings,
+            save=prepared.saving.kind,
+            stored_bytes=prepared.saving.stored_bytes,
+            load_seconds=prepared.saving.load_seconds,
         )
 
     def fit(self, request: pb.CreateModelRequest) -> Operation:
@@ -101,7 +107,7 @@ class Scheduler:
             raise NotFound(f"{path} is not a model: it has no {MANIFEST}")
         notes: list[str] = []
         with self._alone(name), self._repairing:
-            model = jobs.load(name, path, self.pool, scope, request.strict_bits, notes.append, self.models.find(name))
+            model = loading.load(name, path, self.pool, scope, request.strict_bits, notes.append, self.models.find(name))
             self._serve(model)
         for note in notes:
             logger.warning("%s", note)
@@ -124,12 +130,35 @@ class Scheduler:
     def _serve(self, model: Model) -> None:
         old = self.models.put(model)
         if old is not None and old is not model:
+            if old.pinned:
+                self._inherit_pin(old, model)
             old.retire(lambda: placing.drop(old.shards_name, self.pool.serving(), self.pool.groups))
+
+    def _inherit_pin(self, old: Model, model: Model) -> None:
+        """A pin is the name's. The new version may not fit beside the old one, which still serves: then it is told and not pinned."""
+        try:
+            placing.pin(old.shards_name, old.placement, False, Scope(60))
+            placing.pin(model.shards_name, model.placement, True, Scope(600))
+            model.pinned = True
+        except ServiceError as error:
+            logger.warning("%s is not pinned as its former version was: %s", model.version_name, error)
+
+    def pin(self, resource: str, pinned: bool, scope: Scope) -> pb.Model:
+        """Keeps a model in the fastest memory, or no longer. Raises OutOfMemory if it doesn't fit beside what is pinned."""
+        name = self._model_name(resource)
+        with self._alone(name), self._repairing:
+            model = self.models.get(resource)
+            placing.pin(model.shards_name, model.placement, pinned, scope)
+            model.pinned = pinned
+        return self.shelf.get(resource)
 
     def delete(self, name: str) -> None:
         """Frees a model everywhere and removes its files."""
         plain = self._model_name(name)
         with self._alone(plain):
+            if self.models.find(plain) is None and (self.store / plain / MANIFEST).is_file():  # stored, but not served
+                shutil.rmtree(self.store / plain)
+                return
             model = self.models.remove(f"models/{plain}")
             model.retire(lambda: placing.drop(model.shards_name, self.pool.serving(), self.pool.groups))
             if model.directory.path == self.store / plain:  # one that was loaded from another's directory owns no files
@@ -167,7 +196,7 @@ class Scheduler:
         with self._repairing:
             for model in self.models.all():
                 try:
-                    jobs.repair(model, self.pool)
+                    loading.repair(model, self.pool)
                 except ServiceError as error:
                     logger.warning("%s can't be repaired yet: %s", model.version_name, error)
                     again = True

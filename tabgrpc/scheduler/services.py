@@ -84,14 +84,37 @@ class ModelService(models_pb2_grpc.ModelServiceServicer):
 
     @guarded
     def GetModel(self, request: models_pb2.GetModelRequest, context: grpc.ServicerContext) -> models_pb2.GetModelResponse:
-        return models_pb2.GetModelResponse(model=self._scheduler.models.get(request.name).to_proto())
+        return models_pb2.GetModelResponse(model=self._scheduler.shelf.get(request.name))
 
     @guarded
     def ListModels(self, request: models_pb2.ListModelsRequest, context: grpc.ServicerContext) -> models_pb2.ListModelsResponse:
-        after = [model for model in self._scheduler.models.all() if model.name > request.page_token]
+        after = [name for name in self._scheduler.shelf.names() if name > request.page_token]
         size = min(request.page_size or _PAGE, _PAGE)
-        more = after[size - 1].name if len(after) > size else ""
-        return models_pb2.ListModelsResponse(models=[model.to_proto() for model in after[:size]], next_page_token=more)
+        more = after[size - 1] if len(after) > size else ""
+        return models_pb2.ListModelsResponse(models=self._scheduler.shelf.describe(after[:size]), next_page_token=more)
+
+    @guarded
+    def PinModel(self, request: models_pb2.PinModelRequest, context: grpc.ServicerContext) -> models_pb2.PinModelResponse:
+        self._admit()
+        with callers_scope(context.time_remaining(), context.add_callback) as scope:
+            return models_pb2.PinModelResponse(model=self._scheduler.pin(request.name, True, scope))
+
+    @guarded
+    def UnpinModel(self, request: models_pb2.UnpinModelRequest, context: grpc.ServicerContext) -> models_pb2.UnpinModelResponse:
+        with callers_scope(context.time_remaining(), context.add_callback) as scope:
+            return models_pb2.UnpinModelResponse(model=self._scheduler.pin(request.name, False, scope))
+
+    @guarded_stream
+    def VerifyModel(
+        self, request: models_pb2.VerifyModelRequest, context: grpc.ServicerContext
+    ) -> Iterator[models_pb2.VerifyModelResponse]:
+        yield from self._scheduler.shelf.verify(request.name)
+
+    @guarded_stream
+    def ExportModel(
+        self, request: models_pb2.ExportModelRequest, context: grpc.ServicerContext
+    ) -> Iterator[models_pb2.ExportModelResponse]:
+        yield from self._scheduler.shelf.export(request.name)
 
     @guarded
     def DeleteModel(self, request: models_pb2.DeleteModelRequest, context: grpc.ServicerContext) -> models_pb2.DeleteModelResponse:

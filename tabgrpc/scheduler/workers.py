@@ -186,11 +186,23 @@ class WorkerPool:
                             memory_budget=info.memory_budget,
                             memory_used=info.memory_used,
                             queued=info.queued,
+                            stalled_seconds=info.stalled_seconds,
+                            streamed_bytes=info.streamed_bytes,
                         )
                     )
                     continue
             described.append(pool_pb2.Worker(state=pool_pb2.WORKER_STATE_LOST, reason=reason or f"{address} does not answer"))
         return described
+
+    def room(self, workers: Sequence[Worker]) -> int:
+        """Bytes for a model's shards that each of these workers could make room of: what isn't pinned or in a fit."""
+
+        def one(worker: Worker) -> int:
+            info = unary(worker.stub.GetWorker, pb.GetWorkerRequest(), Scope(_CALL_SECONDS))
+            return max(int(info.memory_budget) - int(info.memory_fixed), 0)
+
+        with ThreadPoolExecutor(len(workers)) as threads:
+            return min(threads.map(one, workers))
 
     def policy(self) -> NumericPolicy:
         """The policy that all workers share, in float32. Raises Unavailable if none serves."""

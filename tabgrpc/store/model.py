@@ -18,12 +18,18 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from tabgrpc.core.geometry import Geometry
+from tabgrpc.core.geometry import MAX_CHUNKS, Geometry
 from tabgrpc.core.policy import NumericPolicy
-from tabgrpc.store.files import DamagedModel, StoredFile, read, replace, write
+from tabgrpc.store.files import DamagedModel, StoredFile, check, opened, read, replace, sync_folders, write
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+SAVES = ("kv", "repr", "data")
+"""What of the context a model keeps on disk: the layers' K/V, the rows' vectors, or the encoded rows alone."""
+RESUME = "resume"
+"""Folder in a model's directory for what a fit that isn't finished has finished so far."""
+_MOST = {"rows": 1 << 40, "features": 1 << 20, "members": 1024, "version": 1 << 40}
+_MOST_MANIFEST_BYTES = 256 << 20
 _FOLDER = re.compile(r"v[0-9]+-[0-9a-f]{8}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -37,7 +43,9 @@ class Manifest:
     """What a model is, all but its numbers.
 
     version: counts up with every refit. folder: where this version's files are. members_file: preprocessing and members, plain arrays.
-    options: as the fit was asked for. checkpoint: name, kind and sha256 of the weights. policy and libraries: what it was computed with.
+    checkpoint: name, kind and sha256 of the weights. policy: what it was computed with, libraries included. save: one of SAVES, what
+    ``files`` hold. data_files: the encoded training rows, if they are kept. written_with: versions of what read and prepared the table.
+    context_bytes: what all workers hold of it together when it is loaded.
     """
 
     version: int
@@ -58,6 +66,41 @@ class Manifest:
     members_file: StoredFile
     files: tuple[StoredFile, ...] = field(default=())
     node_temperature: float = 0.9
+    save: str = "kv"
+    data_files: tuple[StoredFile, ...] = ()
+    written_with: Mapping[str, str] = field(default_factory=dict)
+    context_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no fit writes: a manifest is data of a stranger, and sizes in it are allocated later."""
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= most:
+                raise ValueError(f"{name} is {value!r}, not a whole number from 1 to {most}")
+        if any(type(value) is not int for value in self.geometry.as_dict().values()):
+            raise ValueError("the geometry's sizes are whole numbers")
+        if self.geometry.rows != self.rows or self.geometry.chunks > MAX_CHUNKS or self.geometry.tile > 1 << 16:
+            raise ValueError(f"no geometry of {self.rows} rows: {self.geometry}")
+        if not isinstance(self.folder, str) or not _FOLDER.fullmatch(self.folder):
+            raise ValueError(f"folder {self.folder!r} is not a version's")
+        if self.save not in SAVES:
+            raise ValueError(f"save is {self.save!r}, not one of {', '.join(SAVES)}")
+        if self.task not in ("classification", "regression") or not isinstance(self.schema, str):
+            raise ValueError(f"task is {self.task!r}, and the schema a text")
+        if type(self.temperature) not in (int, float) or not self.temperature > 0:
+            raise ValueError(f"temperature {self.temperature!r} is not positive")
+        if missing := {"name", "kind", "sha256"} - set(self.checkpoint):
+            raise ValueError(f"the checkpoint's {', '.join(sorted(missing))} is missing")
+
+    @property
+    def all_files(self) -> tuple[StoredFile, ...]:
+        """Every file of this version."""
+        return (self.members_file, *self.files, *self.data_files)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of every file of this version."""
+        return sum(file.size for file in self.all_files)
 
     def to_json(self) -> str:
         """Readable JSON."""
@@ -69,7 +112,7 @@ class Manifest:
         try:
             values: dict[str, Any] = json.loads(text)
             found = values.pop("format")
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             raise UnknownFormat(f"{where} is not a manifest of tabgrpc") from error
         if found != FORMAT:
             raise UnknownFormat(f"{where} has format {found!r}, this version of tabgrpc reads format {FORMAT}")
@@ -77,11 +120,13 @@ class Manifest:
             values["geometry"] = Geometry(**values["geometry"])
             values["policy"] = NumericPolicy.from_dict(values["policy"])
             values["members_file"] = StoredFile(**values["members_file"])
-            values["files"] = tuple(StoredFile(**each) for each in values["files"])
+            for name in ("files", "data_files"):
+                if name in values:
+                    values[name] = tuple(StoredFile(**each) for each in values[name])
             values["class_counts"] = tuple(values["class_counts"])
             values["warnings"] = tuple(values["warnings"])
             return cls(**values)
-        except (TypeError, KeyError, ValueError) as error:
+        except (TypeError, KeyError, ValueError, AttributeError, RecursionError) as error:
             raise DamagedModel(f"{where} is damaged: {error}") from error
 
 
@@ -106,10 +151,27 @@ class ModelDirectory:
         """The current version's. Raises DamagedModel if there is none."""
         where = self.path / MANIFEST
         try:
-            text = where.read_text()
+            size = where.lstat().st_size
+            if size > _MOST_MANIFEST_BYTES:
+                raise DamagedModel(f"{where} has {size:,} bytes, no manifest has more than {_MOST_MANIFEST_BYTES:,}")
+            with opened(self.path, StoredFile(MANIFEST, size, "")) as (handle, _):
+                text = os.pread(handle, size, 0).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise DamagedModel(f"{self.path} is not a model: {MANIFEST} can't be read") from error
         return Manifest.from_json(text, str(where))
+
+    def verify(self) -> Iterator[tuple[StoredFile, str]]:
+        """Reads every file of the current version against its digest: each with what is wrong with it, "" if nothing is.
+
+        Raises DamagedModel, UnknownFormat if the manifest can't be read.
+        """
+        for file in self.manifest().all_files:
+            try:
+                check(self.path, file)
+            except DamagedModel as error:
+                yield file, str(error)
+            else:
+                yield file, ""
 
     def next_version(self) -> int:
         """The number of the version to be written next. Raises DamagedModel, UnknownFormat rather than write over what it can't read."""
@@ -152,16 +214,18 @@ class ModelDirectory:
     def read_members(self, file: StoredFile) -> dict[str, np.ndarray]:
         """Reads them back, checked."""
         try:
-            return safetensors.numpy.load(read(self.path, file))
+            return safetensors.numpy.load(bytes(read(self.path, file)))
         except SafetensorError as error:
             raise DamagedModel(f"{file.path} is not a safetensors file") from error
 
     def commit(self, manifest: Manifest) -> None:
-        """Makes a version the current one, then removes the other versions' folders."""
+        """Makes a version the current one, then removes the other versions' folders and what an unfinished fit left."""
+        sync_folders(self.path, manifest.all_files)
         replace(self.path / MANIFEST, manifest.to_json().encode())
         for other in self.path.iterdir():
             if _FOLDER.fullmatch(other.name) and other.is_dir() and not other.is_symlink() and other.name != manifest.folder:
                 shutil.rmtree(other, ignore_errors=True)
+        shutil.rmtree(self.path / RESUME, ignore_errors=True)
 
     def discard(self, folder: str) -> None:
         """Removes a version that wasn't committed, and the directory if that was all."""

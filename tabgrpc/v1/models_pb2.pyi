@@ -33,7 +33,7 @@ OUTPUT_RAW_QUANTILES: Output
 OUTPUT_EMBEDDINGS: Output
 
 class FitOptions(_message.Message):
-    __slots__ = ("target", "task", "drop", "checkpoint", "n_estimators", "random_state", "dtype", "placement", "softmax_temperature", "norm_methods", "feat_shuffle_method", "class_shuffle_method", "outlier_threshold", "average_probabilities", "no_download", "node_temperature")
+    __slots__ = ("target", "task", "drop", "checkpoint", "n_estimators", "random_state", "dtype", "placement", "softmax_temperature", "norm_methods", "feat_shuffle_method", "class_shuffle_method", "outlier_threshold", "average_probabilities", "no_download", "node_temperature", "save", "kv_limit_bytes", "training_rows", "resume")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     DROP_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,10 @@ class FitOptions(_message.Message):
     AVERAGE_PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     NO_DOWNLOAD_FIELD_NUMBER: _ClassVar[int]
     NODE_TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FIELD_NUMBER: _ClassVar[int]
+    KV_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_ROWS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     target: str
     task: Task
     drop: _containers.RepeatedScalarFieldContainer[str]
@@ -66,7 +70,11 @@ class FitOptions(_message.Message):
     average_probabilities: bool
     no_download: bool
     node_temperature: float
-    def __init__(self, target: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., drop: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[str] = ..., n_estimators: _Optional[int] = ..., random_state: _Optional[int] = ..., dtype: _Optional[str] = ..., placement: _Optional[str] = ..., softmax_temperature: _Optional[float] = ..., norm_methods: _Optional[_Iterable[str]] = ..., feat_shuffle_method: _Optional[str] = ..., class_shuffle_method: _Optional[str] = ..., outlier_threshold: _Optional[float] = ..., average_probabilities: _Optional[bool] = ..., no_download: _Optional[bool] = ..., node_temperature: _Optional[float] = ...) -> None: ...
+    save: str
+    kv_limit_bytes: int
+    training_rows: bool
+    resume: bool
+    def __init__(self, target: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., drop: _Optional[_Iterable[str]] = ..., checkpoint: _Optional[str] = ..., n_estimators: _Optional[int] = ..., random_state: _Optional[int] = ..., dtype: _Optional[str] = ..., placement: _Optional[str] = ..., softmax_temperature: _Optional[float] = ..., norm_methods: _Optional[_Iterable[str]] = ..., feat_shuffle_method: _Optional[str] = ..., class_shuffle_method: _Optional[str] = ..., outlier_threshold: _Optional[float] = ..., average_probabilities: _Optional[bool] = ..., no_download: _Optional[bool] = ..., node_temperature: _Optional[float] = ..., save: _Optional[str] = ..., kv_limit_bytes: _Optional[int] = ..., training_rows: _Optional[bool] = ..., resume: _Optional[bool] = ...) -> None: ...
 
 class Draws(_message.Message):
     __slots__ = ("count", "seed")
@@ -77,7 +85,7 @@ class Draws(_message.Message):
     def __init__(self, count: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "task", "rows", "features", "classes", "members", "context_bytes", "checkpoint", "policy", "placement", "warnings", "class_counts", "feature_kinds")
+    __slots__ = ("name", "task", "rows", "features", "classes", "members", "context_bytes", "checkpoint", "policy", "placement", "warnings", "class_counts", "feature_kinds", "saved", "stored_bytes", "reveals", "loaded", "pinned", "tiers", "fault", "written_by")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +99,14 @@ class Model(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     CLASS_COUNTS_FIELD_NUMBER: _ClassVar[int]
     FEATURE_KINDS_FIELD_NUMBER: _ClassVar[int]
+    SAVED_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REVEALS_FIELD_NUMBER: _ClassVar[int]
+    LOADED_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    TIERS_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_BY_FIELD_NUMBER: _ClassVar[int]
     name: str
     task: Task
     rows: int
@@ -104,7 +120,23 @@ class Model(_message.Message):
     warnings: _containers.RepeatedScalarFieldContainer[str]
     class_counts: _containers.RepeatedScalarFieldContainer[int]
     feature_kinds: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., rows: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., classes: _Optional[_Iterable[str]] = ..., members: _Optional[int] = ..., context_bytes: _Optional[int] = ..., checkpoint: _Optional[str] = ..., policy: _Optional[str] = ..., placement: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., class_counts: _Optional[_Iterable[int]] = ..., feature_kinds: _Optional[_Iterable[str]] = ...) -> None: ...
+    saved: str
+    stored_bytes: int
+    reveals: _containers.RepeatedScalarFieldContainer[str]
+    loaded: bool
+    pinned: bool
+    tiers: _containers.RepeatedCompositeFieldContainer[TierBytes]
+    fault: str
+    written_by: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., rows: _Optional[int] = ..., features: _Optional[_Iterable[str]] = ..., classes: _Optional[_Iterable[str]] = ..., members: _Optional[int] = ..., context_bytes: _Optional[int] = ..., checkpoint: _Optional[str] = ..., policy: _Optional[str] = ..., placement: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ..., class_counts: _Optional[_Iterable[int]] = ..., feature_kinds: _Optional[_Iterable[str]] = ..., saved: _Optional[str] = ..., stored_bytes: _Optional[int] = ..., reveals: _Optional[_Iterable[str]] = ..., loaded: _Optional[bool] = ..., pinned: _Optional[bool] = ..., tiers: _Optional[_Iterable[_Union[TierBytes, _Mapping]]] = ..., fault: _Optional[str] = ..., written_by: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TierBytes(_message.Message):
+    __slots__ = ("tier", "bytes")
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    tier: str
+    bytes: int
+    def __init__(self, tier: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class CreateModelRequest(_message.Message):
     __slots__ = ("model", "table", "options", "request_id")
@@ -169,7 +201,7 @@ class PlanModelRequest(_message.Message):
     def __init__(self, table: _Optional[str] = ..., options: _Optional[_Union[FitOptions, _Mapping]] = ...) -> None: ...
 
 class PlanModelResponse(_message.Message):
-    __slots__ = ("rows", "features", "members", "placement", "resident_bytes", "peak_bytes", "fit_seconds", "why", "checkpoint", "task", "workers", "tier", "classes", "class_counts", "warnings")
+    __slots__ = ("rows", "features", "members", "placement", "resident_bytes", "peak_bytes", "fit_seconds", "why", "checkpoint", "task", "workers", "tier", "classes", "class_counts", "warnings", "save", "stored_bytes", "load_seconds")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +217,9 @@ class PlanModelResponse(_message.Message):
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     CLASS_COUNTS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     rows: int
     features: int
     members: int
@@ -200,7 +235,10 @@ class PlanModelResponse(_message.Message):
     classes: _containers.RepeatedScalarFieldContainer[str]
     class_counts: _containers.RepeatedScalarFieldContainer[int]
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, rows: _Optional[int] = ..., features: _Optional[int] = ..., members: _Optional[int] = ..., placement: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ..., fit_seconds: _Optional[float] = ..., why: _Optional[str] = ..., checkpoint: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., workers: _Optional[int] = ..., tier: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., class_counts: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    save: str
+    stored_bytes: int
+    load_seconds: float
+    def __init__(self, rows: _Optional[int] = ..., features: _Optional[int] = ..., members: _Optional[int] = ..., placement: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ..., fit_seconds: _Optional[float] = ..., why: _Optional[str] = ..., checkpoint: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., workers: _Optional[int] = ..., tier: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., class_counts: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ..., save: _Optional[str] = ..., stored_bytes: _Optional[int] = ..., load_seconds: _Optional[float] = ...) -> None: ...
 
 class LoadModelRequest(_message.Message):
     __slots__ = ("model", "directory", "strict_bits")
@@ -255,6 +293,80 @@ class DeleteModelRequest(_message.Message):
 class DeleteModelResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class PinModelRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class PinModelResponse(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: Model
+    def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ...) -> None: ...
+
+class UnpinModelRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class UnpinModelResponse(_message.Message):
+    __slots__ = ("model",)
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    model: Model
+    def __init__(self, model: _Optional[_Union[Model, _Mapping]] = ...) -> None: ...
+
+class VerifyModelRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class VerifyModelResponse(_message.Message):
+    __slots__ = ("path", "size", "fault")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    size: int
+    fault: str
+    def __init__(self, path: _Optional[str] = ..., size: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
+
+class ExportModelRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ExportedFile(_message.Message):
+    __slots__ = ("path", "size", "sha256")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    size: int
+    sha256: str
+    def __init__(self, path: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class ExportedPiece(_message.Message):
+    __slots__ = ("offset", "data", "checksum")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    data: bytes
+    checksum: int
+    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ..., checksum: _Optional[int] = ...) -> None: ...
+
+class ExportModelResponse(_message.Message):
+    __slots__ = ("file", "piece")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
+    file: ExportedFile
+    piece: ExportedPiece
+    def __init__(self, file: _Optional[_Union[ExportedFile, _Mapping]] = ..., piece: _Optional[_Union[ExportedPiece, _Mapping]] = ...) -> None: ...
 
 class FloatRows(_message.Message):
     __slots__ = ("values", "rows")

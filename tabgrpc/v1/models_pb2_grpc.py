@@ -47,6 +47,22 @@ class ModelServiceStub:
                 '/tabgrpc.v1.ModelService/DeleteModel',
                 request_serializer=tabgrpc_dot_v1_dot_models__pb2.DeleteModelRequest.SerializeToString,
                 response_deserializer=tabgrpc_dot_v1_dot_models__pb2.DeleteModelResponse.FromString)
+        self.PinModel = channel.unary_unary(
+                '/tabgrpc.v1.ModelService/PinModel',
+                request_serializer=tabgrpc_dot_v1_dot_models__pb2.PinModelRequest.SerializeToString,
+                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.PinModelResponse.FromString)
+        self.UnpinModel = channel.unary_unary(
+                '/tabgrpc.v1.ModelService/UnpinModel',
+                request_serializer=tabgrpc_dot_v1_dot_models__pb2.UnpinModelRequest.SerializeToString,
+                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.UnpinModelResponse.FromString)
+        self.VerifyModel = channel.unary_stream(
+                '/tabgrpc.v1.ModelService/VerifyModel',
+                request_serializer=tabgrpc_dot_v1_dot_models__pb2.VerifyModelRequest.SerializeToString,
+                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.VerifyModelResponse.FromString)
+        self.ExportModel = channel.unary_stream(
+                '/tabgrpc.v1.ModelService/ExportModel',
+                request_serializer=tabgrpc_dot_v1_dot_models__pb2.ExportModelRequest.SerializeToString,
+                response_deserializer=tabgrpc_dot_v1_dot_models__pb2.ExportModelResponse.FromString)
         self.Predict = channel.unary_unary(
                 '/tabgrpc.v1.ModelService/Predict',
                 request_serializer=tabgrpc_dot_v1_dot_models__pb2.PredictRequest.SerializeToString,
@@ -97,14 +113,14 @@ class ModelServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """One model.
+        """One model, loaded or not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """All models, in order of their names.
+        """All models of the pool's store, loaded or not, in order of their names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,6 +128,34 @@ class ModelServiceServicer:
 
     def DeleteModel(self, request, context):
         """Frees a model on all workers and removes it from the pool's store.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PinModel(self, request, context):
+        """Keeps a model's context in the fastest memory whatever else comes. It lasts as long as the pool, through refits of the name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnpinModel(self, request, context):
+        """Undoes PinModel.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyModel(self, request, context):
+        """Reads every file of a model against its digest: one answer a file, as it is read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportModel(self, request, context):
+        """Sends the files of a model, each announced and then in pieces; the manifest is the last.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -173,6 +217,26 @@ def add_ModelServiceServicer_to_server(servicer, server):
                     servicer.DeleteModel,
                     request_deserializer=tabgrpc_dot_v1_dot_models__pb2.DeleteModelRequest.FromString,
                     response_serializer=tabgrpc_dot_v1_dot_models__pb2.DeleteModelResponse.SerializeToString,
+            ),
+            'PinModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinModel,
+                    request_deserializer=tabgrpc_dot_v1_dot_models__pb2.PinModelRequest.FromString,
+                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.PinModelResponse.SerializeToString,
+            ),
+            'UnpinModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnpinModel,
+                    request_deserializer=tabgrpc_dot_v1_dot_models__pb2.UnpinModelRequest.FromString,
+                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.UnpinModelResponse.SerializeToString,
+            ),
+            'VerifyModel': grpc.unary_stream_rpc_method_handler(
+                    servicer.VerifyModel,
+                    request_deserializer=tabgrpc_dot_v1_dot_models__pb2.VerifyModelRequest.FromString,
+                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.VerifyModelResponse.SerializeToString,
+            ),
+            'ExportModel': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportModel,
+                    request_deserializer=tabgrpc_dot_v1_dot_models__pb2.ExportModelRequest.FromString,
+                    response_serializer=tabgrpc_dot_v1_dot_models__pb2.ExportModelResponse.SerializeToString,
             ),
             'Predict': grpc.unary_unary_rpc_method_handler(
                     servicer.Predict,
@@ -395,6 +459,110 @@ class ModelService:
             '/tabgrpc.v1.ModelService/DeleteModel',
             tabgrpc_dot_v1_dot_models__pb2.DeleteModelRequest.SerializeToString,
             tabgrpc_dot_v1_dot_models__pb2.DeleteModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata)
+
+    @staticmethod
+    def PinModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tabgrpc.v1.ModelService/PinModel',
+            tabgrpc_dot_v1_dot_models__pb2.PinModelRequest.SerializeToString,
+            tabgrpc_dot_v1_dot_models__pb2.PinModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata)
+
+    @staticmethod
+    def UnpinModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tabgrpc.v1.ModelService/UnpinModel',
+            tabgrpc_dot_v1_dot_models__pb2.UnpinModelRequest.SerializeToString,
+            tabgrpc_dot_v1_dot_models__pb2.UnpinModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata)
+
+    @staticmethod
+    def VerifyModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tabgrpc.v1.ModelService/VerifyModel',
+            tabgrpc_dot_v1_dot_models__pb2.VerifyModelRequest.SerializeToString,
+            tabgrpc_dot_v1_dot_models__pb2.VerifyModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata)
+
+    @staticmethod
+    def ExportModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tabgrpc.v1.ModelService/ExportModel',
+            tabgrpc_dot_v1_dot_models__pb2.ExportModelRequest.SerializeToString,
+            tabgrpc_dot_v1_dot_models__pb2.ExportModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -14,25 +14,25 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15tabgrpc/v1/pool.proto\x12\ntabgrpc.v1\"\x10\n\x0eGetPoolRequest\"\xae\x01\n\x06Worker\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.tabgrpc.v1.WorkerState\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\x15\n\rmemory_budget\x18\x05 \x01(\x04\x12\x13\n\x0bmemory_used\x18\x06 \x01(\x04\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x0e\n\x06queued\x18\x08 \x01(\r\"n\n\tOwnership\x12\x15\n\rmodel_version\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12)\n\x07members\x18\x03 \x03(\x0b\x32\x18.tabgrpc.v1.MemberOwners\x12\x10\n\x08\x65xchange\x18\x04 \x01(\t\"\x1e\n\x0cMemberOwners\x12\x0e\n\x06owners\x18\x01 \x03(\t\"\x81\x01\n\x0fGetPoolResponse\x12#\n\x07workers\x18\x01 \x03(\x0b\x32\x12.tabgrpc.v1.Worker\x12(\n\townership\x18\x02 \x03(\x0b\x32\x15.tabgrpc.v1.Ownership\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x0e\n\x06policy\x18\x04 \x01(\t*\\\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WORKER_STATE_SERVING\x10\x01\x12\x15\n\x11WORKER_STATE_LOST\x10\x02\x32Q\n\x0bPoolService\x12\x42\n\x07GetPool\x12\x1a.tabgrpc.v1.GetPoolRequest\x1a\x1b.tabgrpc.v1.GetPoolResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15tabgrpc/v1/pool.proto\x12\ntabgrpc.v1\"\x10\n\x0eGetPoolRequest\"\xdf\x01\n\x06Worker\x12\x13\n\x0bincarnation\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.tabgrpc.v1.WorkerState\x12\x0b\n\x03pid\x18\x04 \x01(\r\x12\x15\n\rmemory_budget\x18\x05 \x01(\x04\x12\x13\n\x0bmemory_used\x18\x06 \x01(\x04\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x0e\n\x06queued\x18\x08 \x01(\r\x12\x17\n\x0fstalled_seconds\x18\x1e \x01(\x01\x12\x16\n\x0estreamed_bytes\x18\x1f \x01(\x04\"n\n\tOwnership\x12\x15\n\rmodel_version\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x04\x12)\n\x07members\x18\x03 \x03(\x0b\x32\x18.tabgrpc.v1.MemberOwners\x12\x10\n\x08\x65xchange\x18\x04 \x01(\t\"\x1e\n\x0cMemberOwners\x12\x0e\n\x06owners\x18\x01 \x03(\t\"\x81\x01\n\x0fGetPoolResponse\x12#\n\x07workers\x18\x01 \x03(\x0b\x32\x12.tabgrpc.v1.Worker\x12(\n\townership\x18\x02 \x03(\x0b\x32\x15.tabgrpc.v1.Ownership\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x0e\n\x06policy\x18\x04 \x01(\t*\\\n\x0bWorkerState\x12\x1c\n\x18WORKER_STATE_UNSPECIFIED\x10\x00\x12\x18\n\x14WORKER_STATE_SERVING\x10\x01\x12\x15\n\x11WORKER_STATE_LOST\x10\x02\x32Q\n\x0bPoolService\x12\x42\n\x07GetPool\x12\x1a.tabgrpc.v1.GetPoolRequest\x1a\x1b.tabgrpc.v1.GetPoolResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tabgrpc.v1.pool_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WORKERSTATE']._serialized_start=508
-  _globals['_WORKERSTATE']._serialized_end=600
+  _globals['_WORKERSTATE']._serialized_start=557
+  _globals['_WORKERSTATE']._serialized_end=649
   _globals['_GETPOOLREQUEST']._serialized_start=37
   _globals['_GETPOOLREQUEST']._serialized_end=53
   _globals['_WORKER']._serialized_start=56
-  _globals['_WORKER']._serialized_end=230
-  _globals['_OWNERSHIP']._serialized_start=232
-  _globals['_OWNERSHIP']._serialized_end=342
-  _globals['_MEMBEROWNERS']._serialized_start=344
-  _globals['_MEMBEROWNERS']._serialized_end=374
-  _globals['_GETPOOLRESPONSE']._serialized_start=377
-  _globals['_GETPOOLRESPONSE']._serialized_end=506
-  _globals['_POOLSERVICE']._serialized_start=602
-  _globals['_POOLSERVICE']._serialized_end=683
+  _globals['_WORKER']._serialized_end=279
+  _globals['_OWNERSHIP']._serialized_start=281
+  _globals['_OWNERSHIP']._serialized_end=391
+  _globals['_MEMBEROWNERS']._serialized_start=393
+  _globals['_MEMBEROWNERS']._serialized_end=423
+  _globals['_GETPOOLRESPONSE']._serialized_start=426
+  _globals['_GETPOOLRESPONSE']._serialized_end=555
+  _globals['_POOLSERVICE']._serialized_start=651
+  _globals['_POOLSERVICE']._serialized_end=732
 # @@protoc_insertion_point(module_scope)

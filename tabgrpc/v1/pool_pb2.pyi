@@ -21,7 +21,7 @@ class GetPoolRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("incarnation", "device", "state", "pid", "memory_budget", "memory_used", "reason", "queued")
+    __slots__ = ("incarnation", "device", "state", "pid", "memory_budget", "memory_used", "reason", "queued", "stalled_seconds", "streamed_bytes")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,8 @@ class Worker(_message.Message):
     MEMORY_USED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
+    STALLED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STREAMED_BYTES_FIELD_NUMBER: _ClassVar[int]
     incarnation: str
     device: str
     state: WorkerState
@@ -38,7 +40,9 @@ class Worker(_message.Message):
     memory_used: int
     reason: str
     queued: int
-    def __init__(self, incarnation: _Optional[str] = ..., device: _Optional[str] = ..., state: _Optional[_Union[WorkerState, str]] = ..., pid: _Optional[int] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., reason: _Optional[str] = ..., queued: _Optional[int] = ...) -> None: ...
+    stalled_seconds: float
+    streamed_bytes: int
+    def __init__(self, incarnation: _Optional[str] = ..., device: _Optional[str] = ..., state: _Optional[_Union[WorkerState, str]] = ..., pid: _Optional[int] = ..., memory_budget: _Optional[int] = ..., memory_used: _Optional[int] = ..., reason: _Optional[str] = ..., queued: _Optional[int] = ..., stalled_seconds: _Optional[float] = ..., streamed_bytes: _Optional[int] = ...) -> None: ...
 
 class Ownership(_message.Message):
     __slots__ = ("model_version", "epoch", "members", "exchange")

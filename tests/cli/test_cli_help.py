@@ -13,7 +13,7 @@ import pytest
 import typer
 from cli_support import Ended, environment
 
-from tabgrpc.cli import machine
+from tabgrpc import machine
 from tabgrpc.cli.app import app
 from tabgrpc.cli.progress import bytes_text, seconds_text
 

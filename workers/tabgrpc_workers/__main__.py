@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import torch
@@ -34,6 +35,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1, help="quanta computed at once")
     parser.add_argument("--memory", type=int, default=0, help="bytes that shards may take; 0 is three quarters of what is free")
     parser.add_argument("--share", type=int, default=1, help="workers that share what is free")
+    parser.add_argument("--host-memory", type=int, default=0, help="bytes of host memory for models that a GPU has no room for")
+    parser.add_argument("--spill", default="", help="folder for models that memory has no room for and that aren't saved as K/V")
     parser.add_argument("--ready", type=int, default=-1, help="file descriptor to write the address to")
     parser.add_argument("--follow-parent", action="store_true", help="end when standard input is closed")
     parser.add_argument("--trusted-network", default="", metavar="HOST", help="this worker's address on a network for collectives")
@@ -52,7 +55,9 @@ def main() -> int:
     own.enter()
     policy = own.policy()
     memory = options.memory or own.free_memory() * 3 // 4 // max(1, options.share)
-    service = ShardService(Models(memory, own), Device(options.threads if own.kind == "cpu" else 1, own), policy)
+    lifecycle.many_files()
+    models = Models(memory, own, Path(options.spill) if options.spill else None, options.host_memory)
+    service = ShardService(models, Device(options.threads if own.kind == "cpu" else 1, own), policy)
     server = grpc.server(ThreadPoolExecutor(_THREADS, "grpc"), options=SERVER_OPTIONS, maximum_concurrent_rpcs=4 * _THREADS)
     add_ShardServiceServicer_to_server(service, server)
     exchange = ExchangeService(service, Groups(_device(options.device), options.trusted_network))

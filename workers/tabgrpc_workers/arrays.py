@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tabgrpc.backbones.protocol import InducingKV
 from tabgrpc.core.reduction import Node, Partial
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.wire.codec import MAX_STREAM_BYTES, CodecError, arrays, unpack
@@ -100,6 +101,15 @@ def kv_runs(tensors: Tensors) -> list[KVRun]:
         tail = (tensors[f"kt/{start}"], get(tensors, f"vt/{start}")) if f"kt/{start}" in tensors else None
         runs.append(KVRun(start, tensors[f"k/{start}"], get(tensors, f"v/{start}"), tail))
     return runs
+
+
+def inducing_tensors(inducing: Iterable[InducingKV]) -> Tensors:
+    """Inducing K/V as "k/<block>", "v/<block>"."""
+    return {f"{name}/{block}": getattr(kv, name) for block, kv in enumerate(inducing) for name in ("k", "v")}
+
+
+def inducing_of(tensors: Tensors, blocks: int) -> list[InducingKV]:
+    return [InducingKV(get(tensors, f"k/{block}"), get(tensors, f"v/{block}")) for block in range(blocks)]
 
 
 def get(tensors: Tensors, name: str) -> Tensor:

@@ -111,6 +111,7 @@ class ExchangeService(ExchangeServiceServicer):
 
             def task() -> Task[tuple[Tensors, set[int]]]:
                 nonlocal cost
+                yield from self._shards.models.residency.touch(model)
                 cost = yield from group.begin(request.turn)
                 here = {key: tensor.to(model.backbone.device) for key, tensor in x.items()}
                 found = yield from shared_query.run(model, list(request.members), group, request.tiles, here, _asked(request.head))

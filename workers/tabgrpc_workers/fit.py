@@ -21,15 +21,27 @@ Progress = Callable[[str], None]
 """Called with a stage's name after each block of work."""
 
 
-def member(model: ModelShards, shard: Shard, device: Device, progress: Progress) -> Task[None]:
-    """All stages of a member whose rows this worker owns alone."""
+Finished = Callable[[], Task[None]]
+"""Called after each stage."""
+
+
+def _nothing_more() -> Task[None]:
+    yield from ()
+
+
+def member(model: ModelShards, shard: Shard, device: Device, progress: Progress, finished: Finished = _nothing_more) -> Task[None]:
+    """All stages of a member whose rows this worker owns alone, or those that are left of them."""
     shape, total = model.backbone.shape, model.geometry.blocks
-    for block in range(shape.column_blocks):
-        nodes = yield from column(model, shard, device, block, progress)
-        column_end(model, shard, block, complete(nodes, total))
-    yield from rows(model, shard, device, progress)
-    for layer in range(shape.icl_layers - 1):
+    if not shard.kv:
+        for block in range(len(shard.inducing), shape.column_blocks):
+            nodes = yield from column(model, shard, device, block, progress)
+            column_end(model, shard, block, complete(nodes, total))
+            yield from finished()
+        yield from rows(model, shard, device, progress)
+        yield from finished()
+    for layer in range(len(shard.kv) - 1, shape.icl_layers - 1):
         yield from icl(model, shard, device, layer, [], progress)
+        yield from finished()
 
 
 def units(model: ModelShards, shard: Shard) -> int:
@@ -175,6 +187,8 @@ def rows(model: ModelShards, shard: Shard, device: Device, progress: Progress) -
                 shard.cells.pop(_key(at, groups), None)
             progress("row")
         data.hidden = hidden
+        if model.keep_vectors:
+            shard.vectors[data.run.start] = hidden
     if not shard.tree:
         yield from first_kv(model, shard, device)
 
@@ -231,7 +245,8 @@ def _next_kv(model: ModelShards, shard: Shard, device: Device, layer: int, progr
     """The end of ICL layer ``layer``: K/V of the next one, the last that needs the rows' vectors."""
     yield from _kv(model, shard, device, layer + 1)
     if layer + 2 == model.backbone.shape.icl_layers:
-        shard.data = []
+        if not model.staged:
+            shard.data = []
         progress("done")
 
 
@@ -259,6 +274,11 @@ def _kv(model: ModelShards, shard: Shard, device: Device, layer: int) -> Task[No
         assert keys is not None and values is not None
         runs.append(KVRun(data.run.start, keys, values, tail))
     shard.kv[layer:] = [runs]
+
+
+def context_kv(model: ModelShards, shard: Shard, device: Device, layer: int) -> Task[None]:
+    """K/V of a layer from the vectors that enter it, of a shard whose vectors were read from files."""
+    yield from _kv(model, shard, device, layer)
 
 
 def open_shard(model: ModelShards, shard: Shard, x: dict[int, Tensor], y: dict[int, Tensor]) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tabgrpc.backbones.tabicl import TabICLBackbone
 from tabgrpc.core.policy import NumericPolicy
+from tabgrpc.machine import free_memory
 from tabgrpc_workers.policy import cpu_policy
 from tabgrpc_workers.recipes import CpuRecipe, Recipe
 
@@ -54,15 +55,7 @@ class CpuMachine:
 
     def free_memory(self) -> int:
         """The machine's free bytes, or its control group's if they are less."""
-        with open("/proc/meminfo") as lines:
-            free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-        try:
-            with open("/sys/fs/cgroup/memory.max") as limit, open("/sys/fs/cgroup/memory.current") as current:
-                if (most := limit.read().strip()) != "max":
-                    free = min(free, int(most) - int(current.read()))
-        except OSError:
-            pass  # no control group
-        return max(free, 0)
+        return free_memory()
 
     def release(self) -> None:
         """The allocator keeps nothing back here."""

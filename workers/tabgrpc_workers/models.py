@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import json
+import tempfile
 import threading
 import uuid
 from collections.abc import Iterable
+from pathlib import Path
 
 from tabgrpc.backbones.tabicl import UnsupportedCheckpoint
 from tabgrpc.checkpoints import CheckpointError, load_checkpoint
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import Run
 from tabgrpc.internal.v1 import shards_pb2 as pb
-from tabgrpc.wire.errors import InvalidArgument, NotReady, OutOfMemory, StaleEpoch
+from tabgrpc.wire.errors import InvalidArgument, NotReady, StaleEpoch
 from tabgrpc_workers import nodes
 from tabgrpc_workers.machines import CpuMachine, Machine
+from tabgrpc_workers.movers import mover
 from tabgrpc_workers.recipes import Recipe
+from tabgrpc_workers.residency import Residency
 from tabgrpc_workers.shard import ModelShards, Shard
 
 
 class Models:
     """Model versions by name, and the backbones that they share."""
 
-    def __init__(self, memory_budget: int, machine: Machine | None = None) -> None:
-        """memory_budget: bytes that shards may take. machine: what they live on, None is the CPU."""
+    def __init__(self, memory_budget: int, machine: Machine | None = None, spill: Path | None = None, host_budget: int = 0) -> None:
+        """memory_budget: bytes that shards may take of the memory that computes. machine: what they live on, None is the CPU.
+
+        spill: folder for K/V that memory has no room for and that aren't in a model's files, None is the temporary one. host_budget: bytes
+        of host memory, where that isn't the one that computes.
+        """
         self.machine = machine or CpuMachine()
         self.incarnation = uuid.uuid4().hex
         self.memory_budget = memory_budget
+        self.residency = Residency(memory_budget, spill or Path(tempfile.gettempdir()), host_budget, mover(self.machine.name))
         self._models: dict[str, ModelShards] = {}
         self._recipes: dict[tuple[str, str], Recipe] = {}
         self._lock = threading.Lock()
@@ -62,7 +71,9 @@ class Models:
             if any(not 0 <= run.start < run.stop <= geometry.blocks for run in runs):
                 raise InvalidArgument(f"member {shard.member} has runs outside of {geometry.blocks} blocks")
             held[shard.member] = nodes.prepared(shard.member, runs, geometry, shard.class_counts, recipe.backbone.shape.max_classes)
-        return ModelShards(ref.model_version, ref.epoch, recipe.backbone, geometry, spec.features, spec.store, held, recipe)
+        model = ModelShards(ref.model_version, ref.epoch, recipe.backbone, geometry, spec.features, spec.store, held, recipe)
+        model.keep_vectors, model.stream = spec.keep_vectors, self.residency.stream
+        return model
 
     def fitted(self, model_version: str, wanted: ModelShards) -> dict[int, Shard]:
         """Shards of an earlier epoch that are just what ``wanted`` asks for: they stay as they are."""
@@ -86,11 +97,18 @@ class Models:
             if known is not None and known.epoch > model.epoch:
                 raise StaleEpoch(f"{model.model_version} is at epoch {known.epoch}, the call was of epoch {model.epoch}")
             self._models[model.model_version] = model
+        self.residency.put(model)
 
     def drop(self, model_version: str) -> None:
         """Forgets a model, if it is there."""
         with self._lock:
             self._models.pop(model_version, None)
+        self.residency.drop(model_version)
+
+    def all(self) -> list[ModelShards]:
+        """The models held."""
+        with self._lock:
+            return list(self._models.values())
 
     def names(self) -> list[str]:
         """The model versions held."""
@@ -99,16 +117,8 @@ class Models:
 
     @property
     def memory_used(self) -> int:
-        """Bytes that shards take."""
-        with self._lock:
-            models = list(self._models.values())
-        return sum(model.nbytes for model in models)
-
-    def admit(self, wanted: int) -> None:
-        """Raises OutOfMemory, naming both numbers, if so many more bytes don't fit."""
-        free = self.memory_budget - self.memory_used
-        if wanted > free:
-            raise OutOfMemory(f"shards of {wanted:,} bytes don't fit: {free:,} of {self.memory_budget:,} bytes are free")
+        """Bytes that shards take of the memory that computes."""
+        return self.residency.used
 
     def _recipe(self, spec: pb.ModelSpec) -> Recipe:
         key = (spec.checkpoint_sha256, spec.dtype)

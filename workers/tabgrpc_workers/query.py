@@ -6,19 +6,22 @@ The steps keep no state: what comes back is all that the next step needs, so tha
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from tabgrpc.core.head import Head
-from tabgrpc.core.reduction import Node, Partial
+from tabgrpc.core.reduction import Node, Partial, Tree
 from tabgrpc_workers.device import Task
 from tabgrpc_workers.shard import ModelShards, Shard
 
+T = TypeVar("T")
 
 def tile(model: ModelShards, shard: Shard, x: Tensor, asked: Head) -> Task[Tensor]:
     """x: (tile, F) to outputs (tile, O), for a member that this worker owns whole."""
-    if (run := _captured(model, shard, asked.embeddings)) is not None:
+    if shard.away is None and (run := _captured(model, shard, asked.embeddings)) is not None:
         yield
         out = run(x)
         return out.clone() if asked.embeddings else model.backbone.outputs(out, asked)
@@ -26,6 +29,9 @@ def tile(model: ModelShards, shard: Shard, x: Tensor, asked: Head) -> Task[Tenso
     if asked.embeddings:
         return hidden
     for layer in range(model.backbone.shape.icl_layers):
+        if shard.away is not None:  # also if they were moved away since the layer before
+            hidden = yield from _streamed(model, shard, layer, hidden)
+            break
         hidden = model.recipe.query(layer, hidden, shard.kv[layer], model.geometry)
         yield
     return model.backbone.head(hidden, asked)
@@ -48,13 +54,29 @@ def _captured(model: ModelShards, shard: Shard, embeddings: bool) -> Callable[[T
     return shard.captured[embeddings]
 
 
-def _finished(task: Task[Tensor]) -> Tensor:
+def _finished(task: Task[T]) -> T:
     """Runs a task to its end at once."""
     while True:
         try:
             next(task)
         except StopIteration as end:
             return end.value
+
+
+def _streamed(model: ModelShards, shard: Shard, first: int, hidden: Tensor) -> Task[Tensor]:
+    """Hidden rows after the last layer, from those before layer ``first``; each layer's K/V come and go in pieces."""
+    rows, blocks, layer = model.geometry.rows, model.geometry.blocks, first
+    q, tree = model.backbone.icl_queries(layer, hidden, rows), Tree(blocks)
+    with closing(model.pieces(shard, range(first, model.backbone.shape.icl_layers))) as pieces:
+        for at, run in pieces:
+            if at != layer:
+                hidden = end(model, layer, hidden, tree.root())
+                layer, tree = at, Tree(blocks)
+                q = model.backbone.icl_queries(layer, hidden, rows)
+            for node in model.recipe.nodes(q, [run], blocks):
+                tree.add(node)
+            yield
+    return end(model, layer, hidden, tree.root())
 
 
 def vectors(model: ModelShards, shard: Shard, x: Tensor) -> Task[Tensor]:
@@ -77,8 +99,24 @@ def vectors(model: ModelShards, shard: Shard, x: Tensor) -> Task[Tensor]:
 
 
 def attention(model: ModelShards, shard: Shard, layer: int, q: Tensor) -> list[Node]:
-    """Queries (H, tile, d) against what this worker owns of a layer."""
+    """Queries (H, tile, d) against what this worker owns of a layer, wherever it is."""
+    if shard.away is not None:
+        return _finished(streamed_attention(model, shard, layer, q))
     return model.recipe.nodes(q, shard.kv[layer], model.geometry.blocks)
+
+
+def streamed_attention(model: ModelShards, shard: Shard, layer: int, q: Tensor) -> Task[list[Node]]:
+    """As ``attention``, giving way to other tasks between pieces of K/V that are away."""
+    if shard.away is None:
+        yield
+        return attention(model, shard, layer, q)
+    tree = Tree(model.geometry.blocks)
+    with closing(model.pieces(shard, range(layer, layer + 1))) as pieces:
+        for _, run in pieces:
+            for node in model.recipe.nodes(q, [run], model.geometry.blocks):
+                tree.add(node)
+            yield
+    return tree.nodes()
 
 
 def end(model: ModelShards, layer: int, hidden: Tensor, root: Partial) -> Tensor:

@@ -6,9 +6,8 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from torch import Tensor
@@ -17,15 +16,16 @@ from tabgrpc.core.head import Head
 from tabgrpc.core.policy import NumericPolicy
 from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.internal.v1.shards_pb2_grpc import ShardServiceServicer
-from tabgrpc.store.files import DamagedModel, StoredFile
 from tabgrpc.wire.codec import frames, pack
 from tabgrpc.wire.errors import InvalidArgument, NotReady, Unavailable, guarded, guarded_stream
-from tabgrpc_workers import fit, node_calls, nodes, query, storage
+from tabgrpc_workers import fit, node_calls, nodes, query
 from tabgrpc_workers.arrays import (
     Tensors,
     checked,
     first_of,
     get,
+    inducing_of,
+    inducing_tensors,
     kv_runs,
     kv_tensors,
     packed_nodes,
@@ -38,13 +38,15 @@ from tabgrpc_workers.arrays import (
     unpacked,
 )
 from tabgrpc_workers.device import FIT, LOAD, PREDICT, Device, Task
+from tabgrpc_workers.keeping import Keeper, Keeping, context_bytes, tier_bytes
 from tabgrpc_workers.models import Models
-from tabgrpc_workers.shard import run_rows
+from tabgrpc_workers.shard import Shard, run_rows
 
 T = TypeVar("T")
+_ENDS_A_STAGE = (pb.FIT_STAGE_KIND_COLUMN_END, pb.FIT_STAGE_KIND_ROWS, pb.FIT_STAGE_KIND_ICL)
 
 
-class ShardService(ShardServiceServicer):
+class ShardService(Keeping, ShardServiceServicer):
     """Implements tabgrpc.internal.v1.ShardService."""
 
     def __init__(self, models: Models, device: Device, policy: NumericPolicy) -> None:
@@ -59,6 +61,8 @@ class ShardService(ShardServiceServicer):
 
     @guarded
     def GetWorker(self, request: pb.GetWorkerRequest, context: grpc.ServicerContext) -> pb.GetWorkerResponse:
+        residency = self.models.residency
+        usage = residency.usage()
         return pb.GetWorkerResponse(
             incarnation=self.models.incarnation,
             device=self.models.machine.kind,
@@ -69,22 +73,35 @@ class ShardService(ShardServiceServicer):
             pid=os.getpid(),
             threads=self.device.threads,
             model_versions=self.models.names(),
+            memory_fixed=usage.fixed,
+            tiers=tier_bytes(usage.tiers),
+            models=[
+                pb.ModelUsage(
+                    model_version=model.model_version,
+                    pinned=residency.pinned(model.model_version),
+                    tiers=tier_bytes(residency.of(model)),
+                )
+                for model in self.models.all()
+            ],
+            stalled_seconds=residency.meter.stalled_seconds,
+            streamed_bytes=residency.meter.streamed_bytes,
         )
 
     @guarded
     def OpenShards(self, requests: Iterator[pb.OpenShardsRequest], context: grpc.ServicerContext) -> pb.OpenShardsResponse:
         first = first_of(requests)
         model = self.models.prepare(first.ref, first.spec, first.shards)
-        shape, item = model.backbone.shape, model.backbone.dtype.itemsize
-        rows = sum(len(run_rows(model.geometry, run)) for shard in model.shards.values() for run in shard.runs)
-        contexts = sum(nodes.rows_of(model, shard) for shard in model.shards.values())
-        columns = sum(max(len(shard.digits), 1) for shard in model.shards.values()) * shape.column_bytes(model.groups, item)
-        features = rows * (model.features + 1) * item
-        self.models.admit(shape.context_bytes(contexts, item) + columns + features)  # before a byte of them is received
-        tensors = tensors_of(first, requests, max(features, rows * (model.features + 1) * 4))  # half is made of float32 here
+        kept = self.models.fitted(first.ref.model_version, model) if first.keep_fitted else {}
+        missing = [shard for member, shard in model.shards.items() if member not in kept]
+        features = sum(len(run_rows(model.geometry, run)) for shard in missing for run in shard.runs) * (model.features + 1)
+        features *= max(model.backbone.dtype.itemsize, 4)  # as they are sent
+        model.unsaved = not first.keep_fitted
+        wanted = max(context_bytes(model, missing) + features, first.peak_bytes)
+        self._run(context, self.models.residency.reserve(model.model_version, wanted), LOAD)  # before a byte of them is received
+        tensors = tensors_of(first, requests, features)
 
         def task() -> Task[None]:
-            for shard in model.shards.values():
+            for shard in missing:
                 x, y = ({run.start: get(tensors, f"{name}/{shard.member}/{run.start}") for run in shard.runs} for name in ("x", "y"))
                 try:
                     fit.open_shard(model, shard, x, y)
@@ -94,6 +111,7 @@ class ShardService(ShardServiceServicer):
                 yield
 
         self._run(context, task(), FIT)
+        model.shards.update(kept)
         self.models.put(model)
         return pb.OpenShardsResponse()
 
@@ -104,25 +122,38 @@ class ShardService(ShardServiceServicer):
         for shard in shards:
             if not model.whole(shard):
                 raise NotReady(f"member {shard.member} has other owners too")
-        stages: SimpleQueue[str | None] = SimpleQueue()
+        told: SimpleQueue[str | pb.FinishedStage | None] = SimpleQueue()
+        keeper = Keeper(model, request.stages)
 
         def task() -> Task[None]:
             for shard in shards:
-                if not shard.fitted(model.backbone.shape.icl_layers):  # else: asked again
-                    yield from (nodes if shard.tree else fit).member(model, shard, self.device, stages.put)
+
+                def finished(shard: Shard = shard) -> Task[None]:
+                    if keeper.keeps:
+                        told.put((yield from keeper.save(shard, column=True)))
+
+                if shard.fitted(model.backbone.shape.icl_layers):  # asked again
+                    continue
+                if shard.tree:
+                    yield from nodes.member(model, shard, self.device, told.put)
+                else:
+                    yield from fit.member(model, shard, self.device, told.put, finished)
 
         total = sum((nodes if shard.tree else fit).units(model, shard) for shard in shards)
         done = 0
-        for stage in self._watched(context, task(), stages):
+        for each in self._watched(context, task(), told):
+            if isinstance(each, pb.FinishedStage):
+                yield pb.FitMembersResponse(stage="keep", done=min(done, total), total=total, finished=each)
+                continue
             done += 1
-            yield pb.FitMembersResponse(stage=stage, done=min(done, total), total=total)
+            yield pb.FitMembersResponse(stage=each, done=min(done, total), total=total)
         yield pb.FitMembersResponse(stage="done", done=total, total=total)
 
-    def _watched(self, context: grpc.ServicerContext, task: Task[None], stages: SimpleQueue[str | None]) -> Iterator[str]:
-        """Runs a task and yields what it puts into ``stages``, while it runs."""
-        with _Background(lambda: self._run(context, task, FIT), lambda: stages.put(None)) as background:
-            while (stage := stages.get()) is not None:
-                yield stage
+    def _watched(self, context: grpc.ServicerContext, task: Task[None], told: SimpleQueue[Any]) -> Iterator[Any]:
+        """Runs a task and yields what it puts into ``told``, while it runs."""
+        with _Background(lambda: self._run(context, task, FIT), lambda: told.put(None)) as background:
+            while (each := told.get()) is not None:
+                yield each
             background.result()
 
     @guarded_stream
@@ -131,6 +162,8 @@ class ShardService(ShardServiceServicer):
         model = self.models.get(first.ref)
         shard = model.shard(first.member)
         shape, layer = model.backbone.shape, first.layer
+        keeper = Keeper(model, first.stages)
+        kept: list[pb.FinishedStage] = []
 
         def here() -> Tensors:
             return placed(tensors, model.backbone.device)
@@ -138,6 +171,12 @@ class ShardService(ShardServiceServicer):
         def task() -> Task[Tensors]:
             if shard.tree:
                 return (yield from node_calls.stage(model, shard, first.kind, first.part, layer, here(), self.device))
+            out = yield from stage()
+            if keeper.keeps and first.kind in _ENDS_A_STAGE:
+                kept.append((yield from keeper.save(shard, first.keeps_column)))
+            return out
+
+        def stage() -> Task[Tensors]:
             match first.kind:
                 case pb.FIT_STAGE_KIND_COLUMN if layer < shape.column_blocks:
                     return packed_nodes((yield from fit.column(model, shard, self.device, layer, _ignore)), "")
@@ -150,20 +189,28 @@ class ShardService(ShardServiceServicer):
                 case pb.FIT_STAGE_KIND_ICL if layer < shape.icl_layers - 1:
                     yield from fit.icl(model, shard, self.device, layer, kv_runs(here()), _ignore)
                     return {} if layer + 2 == shape.icl_layers else kv_tensors(shard.kv[layer + 1])
-                case pb.FIT_STAGE_KIND_HELD if layer < len(shard.kv):
-                    return kv_tensors(shard.kv[layer])
+                case pb.FIT_STAGE_KIND_HELD if layer < len(shard.kv) or shard.away is not None:
+                    return kv_tensors((yield from self.models.residency.layer(model, shard, layer)))
+                case pb.FIT_STAGE_KIND_INDUCING if len(shard.inducing) == shape.column_blocks:
+                    return inducing_tensors(shard.inducing)
+                case pb.FIT_STAGE_KIND_TAKE_INDUCING if shard.data:
+                    shard.inducing = inducing_of(here(), shape.column_blocks)
+                    return {}
             raise InvalidArgument(f"no stage {first.kind} at layer {layer}")
 
         for frame in frames(plain(self._run(context, task(), FIT))):
             yield pb.FitStageResponse(frame=frame)
+        for each in kept:
+            yield pb.FitStageResponse(finished=each)
 
     @guarded
     def PredictTile(self, request: pb.PredictTileRequest, context: grpc.ServicerContext) -> pb.PredictTileResponse:
         model, tensors = self.models.get(request.ref), unpacked(request.parcel)
-        asked = _asked(request.head)
+        asked, residency = _asked(request.head), self.models.residency
 
         def task() -> Task[Tensors]:
             out = {}
+            yield from residency.touch(model)
             for member in request.members:
                 shard = model.shard(member, fitted=True)
                 if not model.whole(shard):
@@ -180,6 +227,7 @@ class ShardService(ShardServiceServicer):
         layer, last = request.layer, model.backbone.shape.icl_layers - 1
         if layer > last:
             raise InvalidArgument(f"no ICL layer {layer}")
+        residency = self.models.residency
 
         def step(member: int, here: Tensors) -> Task[Tensors]:
             shard = model.shard(member, fitted=True)
@@ -190,8 +238,8 @@ class ShardService(ShardServiceServicer):
                     hidden = yield from query.vectors(model, shard, tile_rows(model, here, member))
                     return opened(member, hidden, 0)
                 case pb.TILE_STEP_KIND_ATTEND:
-                    yield
-                    return packed_nodes(query.attention(model, shard, layer, get(here, f"q/{member}")), f"/{member}")
+                    nodes = yield from query.streamed_attention(model, shard, layer, get(here, f"q/{member}"))
+                    return packed_nodes(nodes, f"/{member}")
                 case pb.TILE_STEP_KIND_ADVANCE:
                     hidden = query.end(model, layer, get(here, f"hidden/{member}"), partial_of(here, f"/{member}"))
                     yield
@@ -206,54 +254,13 @@ class ShardService(ShardServiceServicer):
         def task() -> Task[Tensors]:
             out: Tensors = {}
             here = placed(tensors, model.backbone.device)
+            if request.kind == pb.TILE_STEP_KIND_ATTEND and layer == 0:
+                yield from residency.touch(model)
             for member in request.members:
                 out |= yield from step(member, here)
             return out
 
         return pb.TileStepResponse(parcel=pack(plain(self._run(context, task(), PREDICT))))
-
-    @guarded
-    def SaveShards(self, request: pb.SaveShardsRequest, context: grpc.ServicerContext) -> pb.SaveShardsResponse:
-        model = self.models.get(request.ref)
-        directory = Path(request.directory)
-        if not directory.is_dir():
-            raise InvalidArgument(f"{directory} is not a directory on the worker's machine")
-
-        def task() -> Task[list[StoredFile]]:
-            files = []
-            for member in model.shards:
-                shard = model.shard(member, fitted=True)
-                files += yield from storage.save(model, shard, directory, request.folder, member in request.column_members)
-            return files
-
-        files = self._run(context, task(), FIT)
-        return pb.SaveShardsResponse(files=[pb.StoredFile(path=f.path, size=f.size, sha256=f.sha256) for f in files])
-
-    @guarded
-    def LoadShards(self, request: pb.LoadShardsRequest, context: grpc.ServicerContext) -> pb.LoadShardsResponse:
-        model = self.models.prepare(request.ref, request.spec, request.shards)
-        files = {f.path: StoredFile(f.path, f.size, f.sha256) for f in request.files}
-        kept = self.models.fitted(request.ref.model_version, model)
-        model.shards.update(kept)
-        missing = [shard for member, shard in model.shards.items() if member not in kept]
-        self.models.admit(sum(f.size for f in files.values() if any(f"/member-{shard.member:03d}/" in f.path for shard in missing)))
-
-        def task() -> Task[None]:
-            for shard in missing:
-                yield from storage.load(model, shard, Path(request.directory), files, request.folder)
-
-        try:
-            if missing:
-                self._run(context, task(), LOAD)
-        except DamagedModel as error:
-            raise NotReady(str(error)) from error
-        self.models.put(model)
-        return pb.LoadShardsResponse()
-
-    @guarded
-    def DropShards(self, request: pb.DropShardsRequest, context: grpc.ServicerContext) -> pb.DropShardsResponse:
-        self.models.drop(request.model_version)
-        return pb.DropShardsResponse()
 
 
 def _asked(head: pb.Head) -> Head:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,7 +13,9 @@ from tabgrpc.backbones.protocol import Backbone, InducingKV
 from tabgrpc.core.classes import Tree
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import Run
+from tabgrpc.store.files import StoredFile
 from tabgrpc.wire.errors import NotReady
+from tabgrpc_workers.away import Away
 from tabgrpc_workers.kernels import KVRun
 from tabgrpc_workers.recipes import CpuRecipe, Recipe
 
@@ -35,11 +38,22 @@ class RunData:
     hidden: Tensor | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A model's tile files: ``files`` by path, relative to ``directory``, of the version in ``folder``."""
+
+    directory: Path
+    folder: str
+    files: Mapping[str, StoredFile]
+
+
 @dataclass(slots=True)
 class Shard:
     """One member's part. kv[layer] has a KVRun for each run; inducing K/V are whole on every owner.
 
     captured: how a whole member's query rows are computed where the device can repeat a run: to row vectors (True), or decoded (False).
+    vectors: by a run's start its rows' (rows, D) as they enter ICL layer 0, where the model is saved by them. home: where its K/V are in
+    files. away: where its K/V are, if they aren't in the memory that computes; ``kv`` is empty then.
 
     A member of more classes than the network tells apart has a ``tree``. This shard is then its root, ``nodes`` are the other nodes that it
     owns chunks of, by number, each with a geometry of its own; and the inducing K/V are those of ``digits``, one for each digit of the
@@ -54,6 +68,9 @@ class Shard:
     layer: int = 0
     kv: list[list[KVRun]] = field(default_factory=list)
     captured: dict[bool, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    vectors: dict[int, Tensor] = field(default_factory=dict)
+    home: Home | None = None
+    away: Away | None = None
     tree: Tree = ()
     digits: list[Shard] = field(default_factory=list)
     nodes: dict[int, Shard] = field(default_factory=dict)
@@ -63,9 +80,17 @@ class Shard:
         """This and the other nodes, by number."""
         return {0: self, **self.nodes}
 
+    @property
+    def head_sizes(self) -> tuple[int, int, torch.dtype]:
+        """Heads, their width and the type of its K/V, wherever they are."""
+        if self.away is not None:
+            return self.away.head_sizes
+        k = self.kv[0][0].k
+        return k.shape[1], k.shape[3], k.dtype
+
     def fitted(self, layers: int) -> bool:
-        """Whether it has the K/V of all ICL layers."""
-        return all(len(shard.kv) == layers for shard in self.contexts().values())
+        """Whether it has the K/V of all ICL layers, wherever they are."""
+        return all(len(shard.kv) == layers or shard.away is not None for shard in self.contexts().values())
 
     @property
     def nbytes(self) -> int:
@@ -77,12 +102,21 @@ class Shard:
         tensors += [cells.values for cells in self.cells.values()]
         for data in self.data:
             tensors += [data.x, data.y] + ([] if data.hidden is None else [data.hidden])
+        tensors += [kept for start, kept in self.vectors.items() if all(kept is not data.hidden for data in self.data)]
         return inner + sum(t.numel() * t.element_size() for t in tensors) + sum(run.nbytes for layer in self.kv for run in layer)
+
+
+Stream = Callable[[Shard, range], Generator[tuple[int, KVRun], None, None]]
+"""How pieces of K/V that are away come: see ``ModelShards.pieces``."""
 
 
 @dataclass(slots=True)
 class ModelShards:
-    """Everything of one model version on this worker, under one epoch."""
+    """Everything of one model version on this worker, under one epoch.
+
+    keep_vectors: shards keep their rows' vectors, to be saved. unsaved: a fit that is to be saved. staged: its stages are saved as they
+    end, and who saves the last one lets the rows go.
+    """
 
     model_version: str
     epoch: int
@@ -92,10 +126,19 @@ class ModelShards:
     store: bool
     shards: dict[int, Shard]
     recipe: Recipe = None  # type: ignore[assignment]  # the CPU's unless another is given
+    keep_vectors: bool = False
+    staged: bool = False
+    unsaved: bool = False
+    stream: Stream | None = None
 
     def __post_init__(self) -> None:
         if self.recipe is None:
             self.recipe = CpuRecipe(self.backbone)
+
+    def pieces(self, shard: Shard, layers: range) -> Generator[tuple[int, KVRun], None, None]:
+        """The pieces of some layers of a shard whose K/V are away, each with its layer, in canonical order, on the device."""
+        assert self.stream is not None
+        return self.stream(shard, layers)
 
     @property
     def groups(self) -> int:
@@ -118,6 +161,12 @@ class ModelShards:
     def whole(self, shard: Shard) -> bool:
         """Whether a shard is all of its member."""
         return shard.runs == (Run(0, self.geometry.blocks),)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is to be computed, or saved, any more."""
+        layers = self.backbone.shape.icl_layers
+        return not self.unsaved and all(shard.fitted(layers) and not shard.data for shard in self.shards.values())
 
     @property
     def nbytes(self) -> int:

@@ -60,8 +60,8 @@ def _slot(
         for member, shard in zip(members, shards, strict=True):
             hidden.append((yield from query.vectors(model, shard, x[member, slot[group.rank]])))
     else:
-        row = shards[0].kv[0][0].k
-        nothing = torch.zeros(len(members), row.shape[1], geometry.tile, row.shape[3], dtype=row.dtype, device=row.device)
+        heads, width, dtype = shards[0].head_sizes
+        nothing = torch.zeros(len(members), heads, geometry.tile, width, dtype=dtype, device=backbone.device)
     for layer in range(backbone.shape.icl_layers):
         queries = torch.stack([backbone.icl_queries(layer, rows, geometry.rows) for rows in hidden]) if home else nothing
         yield (pending := group.gather(queries))

@@ -47,10 +47,18 @@ class ShardServiceStub:
                 '/tabgrpc.internal.v1.ShardService/SaveShards',
                 request_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.SaveShardsRequest.SerializeToString,
                 response_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.SaveShardsResponse.FromString)
+        self.ResumeShards = channel.unary_unary(
+                '/tabgrpc.internal.v1.ShardService/ResumeShards',
+                request_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.ResumeShardsRequest.SerializeToString,
+                response_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.ResumeShardsResponse.FromString)
         self.LoadShards = channel.unary_unary(
                 '/tabgrpc.internal.v1.ShardService/LoadShards',
                 request_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.LoadShardsRequest.SerializeToString,
                 response_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.LoadShardsResponse.FromString)
+        self.PinShards = channel.unary_unary(
+                '/tabgrpc.internal.v1.ShardService/PinShards',
+                request_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.PinShardsRequest.SerializeToString,
+                response_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.PinShardsResponse.FromString)
         self.DropShards = channel.unary_unary(
                 '/tabgrpc.internal.v1.ShardService/DropShards',
                 request_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.DropShardsRequest.SerializeToString,
@@ -115,8 +123,22 @@ class ShardServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResumeShards(self, request, context):
+        """Takes opened shards to where a fit that died had stopped, from the files of its finished stages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def LoadShards(self, request, context):
         """Reads shards of a saved model from a directory, checked against the digests given.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PinShards(self, request, context):
+        """Keeps a model version's K/V in the memory that computes whatever else comes, or no longer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -167,10 +189,20 @@ def add_ShardServiceServicer_to_server(servicer, server):
                     request_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.SaveShardsRequest.FromString,
                     response_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.SaveShardsResponse.SerializeToString,
             ),
+            'ResumeShards': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeShards,
+                    request_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.ResumeShardsRequest.FromString,
+                    response_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.ResumeShardsResponse.SerializeToString,
+            ),
             'LoadShards': grpc.unary_unary_rpc_method_handler(
                     servicer.LoadShards,
                     request_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.LoadShardsRequest.FromString,
                     response_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.LoadShardsResponse.SerializeToString,
+            ),
+            'PinShards': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinShards,
+                    request_deserializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.PinShardsRequest.FromString,
+                    response_serializer=tabgrpc_dot_internal_dot_v1_dot_shards__pb2.PinShardsResponse.SerializeToString,
             ),
             'DropShards': grpc.unary_unary_rpc_method_handler(
                     servicer.DropShards,
@@ -376,6 +408,32 @@ class ShardService:
             metadata)
 
     @staticmethod
+    def ResumeShards(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tabgrpc.internal.v1.ShardService/ResumeShards',
+            tabgrpc_dot_internal_dot_v1_dot_shards__pb2.ResumeShardsRequest.SerializeToString,
+            tabgrpc_dot_internal_dot_v1_dot_shards__pb2.ResumeShardsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata)
+
+    @staticmethod
     def LoadShards(request,
             target,
             options=(),
@@ -392,6 +450,32 @@ class ShardService:
             '/tabgrpc.internal.v1.ShardService/LoadShards',
             tabgrpc_dot_internal_dot_v1_dot_shards__pb2.LoadShardsRequest.SerializeToString,
             tabgrpc_dot_internal_dot_v1_dot_shards__pb2.LoadShardsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata)
+
+    @staticmethod
+    def PinShards(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tabgrpc.internal.v1.ShardService/PinShards',
+            tabgrpc_dot_internal_dot_v1_dot_shards__pb2.PinShardsRequest.SerializeToString,
+            tabgrpc_dot_internal_dot_v1_dot_shards__pb2.PinShardsResponse.FromString,
             options,
             channel_credentials,
             insecure,
