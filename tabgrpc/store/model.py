@@ -31,6 +31,7 @@ RESUME = "resume"
 _MOST = {"rows": 1 << 40, "features": 1 << 20, "members": 1024, "version": 1 << 40}
 _MOST_MANIFEST_BYTES = 256 << 20
 _FOLDER = re.compile(r"v[0-9]+-[0-9a-f]{8}")
+_BEGUN = re.compile(rf"\.{re.escape(MANIFEST)}\.[0-9a-f]{{8}}\.tmp")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -225,6 +226,8 @@ class ModelDirectory:
         for other in self.path.iterdir():
             if _FOLDER.fullmatch(other.name) and other.is_dir() and not other.is_symlink() and other.name != manifest.folder:
                 shutil.rmtree(other, ignore_errors=True)
+            elif _BEGUN.fullmatch(other.name):  # by a writer that was killed: this one has the lock
+                other.unlink(missing_ok=True)
         shutil.rmtree(self.path / RESUME, ignore_errors=True)
 
     def discard(self, folder: str) -> None:
