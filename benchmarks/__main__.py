@@ -1,4 +1,4 @@
-"""``python -m benchmarks [--runs N]``: prints what it ran on, then each benchmark."""
+"""``python -m benchmarks [overhead|models] [--runs N]``: prints what it ran on, then each benchmark."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import argparse
 import platform
 from importlib.metadata import version
 
-from benchmarks import overhead
+from benchmarks import models, overhead
 
 
 def main() -> None:
-    """Runs all benchmarks."""
+    """Runs all benchmarks, or one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("which", nargs="?", default="all", choices=["all", "overhead", "models"])
     parser.add_argument("--runs", type=int, default=3, help="timed runs of each side, interleaved")
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--features", type=int, default=30)
     parser.add_argument("--members", type=int, default=8)
     parser.add_argument("--queries", type=int, default=1000)
+    parser.add_argument("--megabytes", type=int, default=512, help="of K/V in the benchmark of models")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N, for the benchmark of models")
     options = parser.parse_args()
     names = ", ".join(f"{name} {version(name)}" for name in ("tabgrpc", "torch", "tabicl", "grpcio", "numpy"))
     print(f"# {platform.machine()}, {_processor()}, Python {platform.python_version()}, {names}", flush=True)
-    overhead.run(options.runs, options.rows, options.features, options.members, options.queries)
+    if options.which != "models":
+        overhead.run(options.runs, options.rows, options.features, options.members, options.queries)
+    if options.which != "overhead":
+        models.run(options.runs, options.megabytes, options.device)
 
 
 def _processor() -> str:

@@ -57,9 +57,6 @@ class Away(Protocol):
     def read(self, piece: Piece) -> KVRun:
         """A piece in host memory. Raises DamagedModel."""
 
-    def close(self) -> None:
-        """Lets go of what it holds."""
-
 
 def cut(geometry: Geometry, run: int, blocks: range, layer: int, block_bytes: int) -> Iterator[Piece]:
     """A run in pieces of at most PIECE_BYTES, but of whole blocks; a table's short last block is a piece of its own."""
@@ -98,9 +95,6 @@ class InHost:
         if first == run.k.shape[0]:
             return KVRun(piece.blocks.start, run.k[:0], run.v[:0], run.tail)
         return KVRun(piece.blocks.start, run.k[first : first + len(piece.blocks)], run.v[first : first + len(piece.blocks)], None)
-
-    def close(self) -> None:
-        self._kv = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +141,9 @@ class OnDisk:
         none = torch.empty(0, shape[0], self._geometry.block, shape[2], dtype=self._dtype)
         return KVRun(piece.blocks.start, none, none, (k[0], v[0]))
 
-    def close(self) -> None:
-        handles, self._handles = self._handles, []
-        for handle in handles:
+    def __del__(self) -> None:  # not before the last query that reads from it has ended
+        for handle in self._handles:
             os.close(handle)
-
-    def __del__(self) -> None:
-        self.close()
 
 
 def _read(spot: Spot, into: Tensor, name: str) -> None:

@@ -141,3 +141,12 @@ class Device:
             self._machine.release()
             entry.result.set_exception(OutOfMemory(exhausted))
         return bool(exhausted)
+
+
+def finished(task: Task[T]) -> T:
+    """Runs a task to its end at once, from another one."""
+    while True:
+        try:
+            next(task)
+        except StopIteration as end:
+            return end.value

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from tabgrpc.core.head import Head
 from tabgrpc.core.reduction import Node, Partial, Tree
-from tabgrpc_workers.device import Task
+from tabgrpc_workers.device import Task, finished
 from tabgrpc_workers.shard import ModelShards, Shard
 
-T = TypeVar("T")
 
 def tile(model: ModelShards, shard: Shard, x: Tensor, asked: Head) -> Task[Tensor]:
     """x: (tile, F) to outputs (tile, O), for a member that this worker owns whole."""
@@ -41,7 +39,7 @@ def _captured(model: ModelShards, shard: Shard, embeddings: bool) -> Callable[[T
     if embeddings not in shard.captured:
 
         def run(x: Tensor) -> Tensor:
-            hidden = _finished(vectors(model, shard, x))
+            hidden = finished(vectors(model, shard, x))
             if embeddings:
                 return hidden
             for layer in range(model.backbone.shape.icl_layers):
@@ -52,15 +50,6 @@ def _captured(model: ModelShards, shard: Shard, embeddings: bool) -> Callable[[T
             return None
         shard.captured[embeddings] = captured
     return shard.captured[embeddings]
-
-
-def _finished(task: Task[T]) -> T:
-    """Runs a task to its end at once."""
-    while True:
-        try:
-            next(task)
-        except StopIteration as end:
-            return end.value
 
 
 def _streamed(model: ModelShards, shard: Shard, first: int, hidden: Tensor) -> Task[Tensor]:
@@ -101,7 +90,7 @@ def vectors(model: ModelShards, shard: Shard, x: Tensor) -> Task[Tensor]:
 def attention(model: ModelShards, shard: Shard, layer: int, q: Tensor) -> list[Node]:
     """Queries (H, tile, d) against what this worker owns of a layer, wherever it is."""
     if shard.away is not None:
-        return _finished(streamed_attention(model, shard, layer, q))
+        return finished(streamed_attention(model, shard, layer, q))
     return model.recipe.nodes(q, shard.kv[layer], model.geometry.blocks)
 
 

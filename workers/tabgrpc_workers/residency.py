@@ -17,7 +17,7 @@ from pathlib import Path
 from tabgrpc.wire.errors import OutOfMemory
 from tabgrpc_workers import storage
 from tabgrpc_workers.away import Away, InHost, Meter, stream
-from tabgrpc_workers.device import Task
+from tabgrpc_workers.device import Task, finished
 from tabgrpc_workers.kernels import KVRun
 from tabgrpc_workers.movers import CpuMover, Mover
 from tabgrpc_workers.shard import ModelShards, Shard
@@ -170,32 +170,29 @@ class Residency:
                 return False
             yield from self.demote(candidates[0])
 
-    # --- moving ---
+    # --- moving: a shard at once, so that no other task of the device ever finds one half moved ---
 
     def demote(self, model: ModelShards) -> Task[None]:
         """Moves a model's K/V one tier down: to host memory where that is another tier and has room, else to files."""
         wanted = _movable(model)
         host = len(self.mover.tiers) == 3 and wanted <= self.host_budget - self.usage().tiers["host"]
         for shard in list(model.shards.values()):
-            if not shard.kv:
-                continue
-            if host:
-                away: Away = InHost(model.geometry, [[self.mover.to_host(run) for run in layer] for layer in shard.kv])
-                yield
-            else:
-                away = yield from storage.to_disk(model, shard, self.spill)
-            shard.captured.clear()  # it holds on to the K/V
-            shard.away, shard.kv = away, []
+            if shard.kv:
+                if host:
+                    away: Away = InHost(model.geometry, [[self.mover.to_host(run) for run in layer] for layer in shard.kv])
+                else:
+                    away = finished(storage.to_disk(model, shard, self.spill))
+                shard.captured.clear()  # it holds on to the K/V
+                shard.away, shard.kv = away, []
+            yield
 
     def promote(self, model: ModelShards) -> Task[None]:
-        """Moves a model's K/V to where they are computed with."""
+        """Moves a model's K/V to where they are computed with. Queries that still read them from where they were go on doing so."""
         for shard in list(model.shards.values()):
             if shard.away is not None:
-                kv: list[list[KVRun]] = [[] for _ in range(shard.away.layers)]
-                for layer in range(shard.away.layers):
-                    kv[layer] = yield from self.layer(model, shard, layer)
-                away, shard.kv, shard.away = shard.away, kv, None
-                away.close()
+                kv = [finished(self.layer(model, shard, layer)) for layer in range(shard.away.layers)]
+                shard.kv, shard.away = kv, None
+            yield
 
     def layer(self, model: ModelShards, shard: Shard, layer: int) -> Task[list[KVRun]]:
         """One layer of a shard, whole, wherever it is."""

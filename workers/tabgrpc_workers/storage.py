@@ -134,8 +134,6 @@ def load_vectors(model: ModelShards, shard: Shard, device: Device, directory: Pa
     blocks = model.backbone.shape.column_blocks
     yield from load_column(model, shard, directory, files, paths.column_path(folder, shard.member), blocks)
     yield from load_rows(model, shard, directory, files, lambda chunk: paths.rows_path(folder, shard.member, chunk))
-    if model.keep_vectors:
-        shard.vectors = {data.run.start: data.hidden for data in shard.data if data.hidden is not None}
     yield from fit.context_kv(model, shard, device, 0)
 
 
