@@ -16,7 +16,7 @@ from tabgrpc.wire.errors import OutOfMemory
 
 ROWS, MEMBERS = 1_500, 2
 ASKED = queries(5)
-EACH = MEMBERS * ROWS * 6 * 2 * 128 * 4  # K/V of `mini`: 6 layers, 128 wide
+EACH = MEMBERS * ROWS * 6 * 2 * 256 * 4  # K/V of `mini`: 6 layers, 256 wide
 WORKER_BYTES = int(3.2 * EACH / 2)  # each of two workers has room for the halves of three models, or to fit one
 
 
