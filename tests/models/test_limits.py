@@ -153,11 +153,11 @@ def parts(rows: int, each: int = 8192) -> Iterator[pa.Table]:
         yield pa.table({f"f{i}": x[:, i] for i in range(4)})
 
 
-@pytest.mark.parametrize("rows", [20_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])])
+@pytest.mark.parametrize("rows", [6_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])])
 def test_C08_any_number_of_query_rows_in_bounded_memory(pair: LocalPool, rows: int) -> None:
     """Client, scheduler and workers hold what is under way, with no option set."""
     fitted(pair, "asked")
-    for _ in pair.client.stream_predict("asked", parts(4_000)):
+    for _ in pair.client.stream_predict("asked", parts(2_000)):
         pass
     answered = 0
     with Peak(pair) as peak:
@@ -169,7 +169,7 @@ def test_C08_any_number_of_query_rows_in_bounded_memory(pair: LocalPool, rows: i
     assert max(peak.most[1:]) < 1024 * MIB
 
 
-@pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])])
+@pytest.mark.parametrize("count", [150, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(3000)])])
 def test_C09_memory_is_flat_over_many_requests(pair: LocalPool, count: int) -> None:
     """Requests of a megabyte each (a wide column that the model doesn't use): nothing of them is kept."""
     fitted(pair, "often")
@@ -182,7 +182,7 @@ def test_C09_memory_is_flat_over_many_requests(pair: LocalPool, count: int) -> N
             for answer in threads.map(lambda _: pair.client.predict("often", large), range(times)):
                 assert np.array_equal(numbers(answer), expected)
 
-        ask(max(100, count // 20))
+        ask(max(50, count // 20))
         peak = Peak(pair)
         ask(count)
         peak.look()

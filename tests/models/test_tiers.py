@@ -124,12 +124,13 @@ def test_a_model_larger_than_the_pools_memory_is_served_from_its_files(
         assert np.array_equal(numbers(tiny.client.predict("a", ASKED)), expected["a"])
 
 
-def test_C06_fit_and_delete_leave_memory_flat(crowded: tuple[LocalPool, dict[str, np.ndarray]]) -> None:
-    """Twenty times; what the workers hold and what the system says they take."""
+@pytest.mark.parametrize("times", [6, pytest.param(20, marks=pytest.mark.slow)])
+def test_C06_fit_and_delete_leave_memory_flat(crowded: tuple[LocalPool, dict[str, np.ndarray]], times: int) -> None:
+    """Again and again; what the workers hold and what the system says they take."""
     import psutil
 
     pool, _ = crowded
-    sent = pool.client.upload(table(600, "classification"))
+    sent = pool.client.upload(table(300, "classification"))
     want = options("classification", n_estimators=2)
     processes = [psutil.Process(worker.pid) for worker in pool.client.pool().workers]
 
@@ -141,7 +142,7 @@ def test_C06_fit_and_delete_leave_memory_flat(crowded: tuple[LocalPool, dict[str
     for _ in range(4):
         cycle()
     before, taken = used(pool), [process.memory_info().rss for process in processes]
-    for _ in range(20):
+    for _ in range(times):
         cycle()
     assert [abs(now - was) < EACH for now, was in zip(used(pool), before, strict=True)] == [True, True]
     grown = [process.memory_info().rss - was for process, was in zip(processes, taken, strict=True)]
