@@ -165,3 +165,23 @@ def test_pins(named: LocalPool, run: Run) -> None:
     assert run("models", "unpin", "one", "--pool", named.address)[0] == 0
     assert not named.client.model("one").pinned
     assert run("models", "pin", "none", "--pool", named.address)[0] == 2
+
+
+def test_fit_says_how_the_model_is_kept(run: Run, tmp_path: Path) -> None:
+    """Before anything is fitted: the bytes on disk, and that loading repeats work, with an estimate. A wrong size is a mistake."""
+    import csv
+
+    rows = table(80, "classification").to_pylist()
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    words = ("fit", tmp_path / "t.csv", "--target", "y", "--checkpoint", "mini", "--n-estimators", 2)
+    code, _, err = run(*words, "--kv-limit", "much", "--dry-run")
+    assert code == 2 and "--kv-limit: 'much' is not a number of bytes" in err
+    code, _, err = run(*words, "--kv-limit", "100KiB", "--workers", 1, "-o", tmp_path / "m", "--resume")
+    assert code == 0, err
+    assert "kept        repr" in err and "loading repeats the attention of all rows to all rows" in err
+    code, out, _ = run("models", "show", tmp_path / "m", "--json")
+    assert code == 0 and json.loads(out)["saved"] == "repr"
+    assert sorted(path.name for path in (tmp_path / "m").iterdir())[0] == "manifest.json", "no stages are left of a fit that ended"
