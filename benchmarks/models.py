@@ -121,7 +121,7 @@ def copied(directory: Path, files: list[StoredFile]) -> None:
 
 def away(model: ModelShards, directory: Path, took: dict[str, list[float]], runs: int, device: str) -> None:
     """Moves the model's K/V away and asks it."""
-    residency = Residency(1 << 62, directory, 1 << 62, mover(machine(device).name))
+    residency = Residency(1 << 62, directory, 1 << 62, mover(str(machine(device).device)))
     model.stream = residency.stream
     shard, layers = model.shards[0], range(model.backbone.shape.icl_layers)
     finished(residency.demote(model))

@@ -46,21 +46,33 @@ class Shape:
         return f"{self.rows:,} x {self.features}" + (f", {self.members} members" if self.members > 1 else "")
 
 
-ShapeOption = Annotated[list[str] | None, typer.Option("--shape", metavar="ROWSxFEATURES[xMEMBERS]", help="May be repeated.")]
-DtypeOption = Annotated[str, typer.Option(help="float16, bfloat16 or float32.")]
-MemoryOption = Annotated[str, typer.Option(metavar="BYTES", help="Memory of a GPU that the plan may use.")]
+ShapeOption = Annotated[
+    list[str] | None, typer.Option("--shape", envvar="TABGRPC_SHAPE", metavar="ROWSxFEATURES[xMEMBERS]", help="May be repeated.")
+]
+DtypeOption = Annotated[str, typer.Option(envvar="TABGRPC_DTYPE", help="float16, bfloat16 or float32.")]
+MemoryOption = Annotated[str, typer.Option(envvar="TABGRPC_MEMORY", metavar="BYTES", help="Memory of a GPU that the plan may use.")]
 
 
 @app.command(name="gpu")
 def gpu(
     shape: ShapeOption = None,
     dtype: DtypeOption = "float16",
-    runs: Annotated[int, typer.Option(min=1, help="Independent runs of each shape, each in a process of its own.")] = 1,
-    repeats: Annotated[int, typer.Option(min=0, help="Timed fits in a run; 0 warms on a small table and times one.")] = 3,
-    upstream: Annotated[bool, typer.Option("--upstream", help="tabicl on the same card, and the error against its float32.")] = False,
-    results: Annotated[Path | None, typer.Option(help="JSON lines are appended here.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw seconds over rows to this file (needs matplotlib).")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="The plan's figures for 1, 2, 4 and 8 GPUs, without one.")] = False,
+    runs: Annotated[
+        int, typer.Option(min=1, envvar="TABGRPC_RUNS", help="Independent runs of each shape, each in a process of its own.")
+    ] = 1,
+    repeats: Annotated[
+        int, typer.Option(min=0, envvar="TABGRPC_REPEATS", help="Timed fits in a run; 0 warms on a small table and times one.")
+    ] = 3,
+    upstream: Annotated[
+        bool, typer.Option("--upstream", envvar="TABGRPC_UPSTREAM", help="tabicl on the same card, and the error against its float32.")
+    ] = False,
+    results: Annotated[Path | None, typer.Option(envvar="TABGRPC_RESULTS", help="JSON lines are appended here.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(envvar="TABGRPC_PLOT", help="Draw seconds over rows to this file (needs matplotlib).")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", envvar="TABGRPC_DRY_RUN", help="The plan's figures for 1, 2, 4 and 8 GPUs, without one.")
+    ] = False,
     memory: MemoryOption = "132G",
 ) -> None:
     """Fit and predict prepared features on this machine's first GPU: seconds, bytes, TFLOP/s, against ceilings measured in the same run."""
@@ -83,7 +95,7 @@ def gpu(
 
 @app.command(name="capacity")
 def capacity(
-    features: Annotated[int, typer.Option(min=1)] = 500,
+    features: Annotated[int, typer.Option(min=1, envvar="TABGRPC_FEATURES", help="Features of the table.")] = 500,
     dtype: DtypeOption = "float16",
     memory: MemoryOption = "132G",
 ) -> None:

@@ -19,7 +19,7 @@ from tabgrpc_workers import lifecycle
 from tabgrpc_workers.device import Device
 from tabgrpc_workers.exchange_service import ExchangeService
 from tabgrpc_workers.groups import Groups
-from tabgrpc_workers.machines import machine
+from tabgrpc_workers.machines import CpuMachine, machine
 from tabgrpc_workers.models import Models
 from tabgrpc_workers.service import ShardService
 
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1, help="quanta computed at once")
     parser.add_argument("--memory", type=int, default=0, help="bytes that shards may take; 0 is three quarters of what is free")
     parser.add_argument("--share", type=int, default=1, help="workers that share what is free")
-    parser.add_argument("--host-memory", type=int, default=0, help="bytes of host memory for models that a GPU has no room for")
+    parser.add_argument("--host-memory", type=int, default=0, help="bytes for what a GPU has no room for; 0 is half of what is free")
     parser.add_argument("--spill", default="", help="folder for models that memory has no room for and that aren't saved as K/V")
     parser.add_argument("--ready", type=int, default=-1, help="file descriptor to write the address to")
     parser.add_argument("--follow-parent", action="store_true", help="end when standard input is closed")
@@ -56,7 +56,10 @@ def main() -> int:
     policy = own.policy()
     memory = options.memory or own.free_memory() * 3 // 4 // max(1, options.share)
     lifecycle.many_files()
-    models = Models(memory, own, Path(options.spill) if options.spill else None, options.host_memory)
+    host = options.host_memory
+    if own.kind == "cuda" and not host:
+        host = CpuMachine().free_memory() // 2 // max(1, options.share)
+    models = Models(memory, own, Path(options.spill) if options.spill else None, host)
     service = ShardService(models, Device(options.threads if own.kind == "cpu" else 1, own), policy)
     server = grpc.server(ThreadPoolExecutor(_THREADS, "grpc"), options=SERVER_OPTIONS, maximum_concurrent_rpcs=4 * _THREADS)
     add_ShardServiceServicer_to_server(service, server)

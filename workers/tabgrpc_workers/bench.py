@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +24,9 @@ from tabgrpc.core.ownership import Run
 from tabgrpc.core.reduction import complete
 from tabgrpc_workers import fit, query
 from tabgrpc_workers.device import FIT, PREDICT, Device
-from tabgrpc_workers.machines import machine
+from tabgrpc_workers.machines import CpuMachine, machine
+from tabgrpc_workers.movers import mover
+from tabgrpc_workers.residency import Residency
 from tabgrpc_workers.shard import ModelShards, Shard
 
 QUERIES = 512
@@ -34,12 +38,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tabgrpc bench gpu")
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--features", type=int, required=True)
+    parser.add_argument("--members", type=int, default=1, help="each fitted in turn; K/V that the device has no room for go to the host")
     parser.add_argument("--dtype", default="float16")
     parser.add_argument("--repeats", type=int, default=3, help="timed fits after the first; 0 warms on a small table and times one")
     parser.add_argument("--upstream", action="store_true", help="tabicl in the same process, and the error against its float32")
     parser.add_argument("--profile", action="store_true", help="the kernels that took longest, to standard error")
     options = parser.parse_args()
-    found = Bench(options.rows, options.features, options.dtype).run(options.repeats, options.profile)
+    bench = Bench(options.rows, options.features, options.dtype)
+    if options.members > 1:
+        print(json.dumps(bench.ensemble(options.members)), flush=True)
+        return
+    found = bench.run(options.repeats, options.profile)
     if options.upstream:
         found |= upstream(options.rows, options.features, found.pop("outputs"))
     found.pop("outputs", None)
@@ -178,6 +187,56 @@ class Bench:
             "outputs": outputs[BATCHES[-1]],
         }  # fmt: skip
 
+    def ensemble(self, members: int) -> dict[str, Any]:
+        """Members fitted in turn, the least recently used going to pinned host memory, then to files, when the device is full.
+
+        Every member is fitted on the same features: what is measured is time and room, not accuracy.
+        """
+        ceilings = measured_ceilings()
+        warm = seconds(self.warm)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        shape, item = self.model.backbone.shape, self.dtype.itemsize
+        kv = shape.context_bytes(self.rows, item) + shape.column_bytes(self.features, item)
+        working = self.rows * (shape.icl * 4 + self.features * item) + (4 << 30)
+        with tempfile.TemporaryDirectory(prefix="tabgrpc-bench-") as spill:
+            tiers = Residency(self.machine.free_memory() - working, Path(spill), host_memory() * 4 // 5, mover(str(self.machine.device)))
+            held: list[tuple[ModelShards, Shard]] = []
+            fits = []
+            self.shard.data = []
+
+            def fitted(number: int) -> None:
+                self.device.run(tiers.reserve(f"member-{number}", kv), FIT)
+                model, shard = self.opened(self.x, self.y)
+                model.model_version, model.stream = f"member-{number}", tiers.stream
+                self.device.run(fit.member(model, shard, self.device, lambda _: None), FIT)
+                tiers.put(model)
+                tiers.settle(model.model_version)
+                held.append((model, shard))
+
+            for number in range(members):
+                fits.append(seconds(lambda number=number: fitted(number)))  # type: ignore[misc]
+
+            def asked(batch: int) -> Tensor:
+                total = torch.zeros(())
+                for part in self.queries.split(batch):
+                    for model, shard in held:
+                        total = total + self.device.run(query.tile(model, shard, part, Head()), PREDICT).sum()
+                return total
+
+            predicts = {batch: seconds(lambda batch=batch: asked(batch)) for batch in (QUERIES,)}  # type: ignore[misc]
+            usage = tiers.usage()
+        return {
+            "rows": self.rows, "features": self.features, "members": members, "workers": 1,
+            "dtype": str(self.dtype).removeprefix("torch."), "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+            "geometry": self.model.geometry.as_dict(), "warm_up_s": warm, "fit_s": sum(fits), "fits_s": [sum(fits)], "member_fits_s": fits,
+            "stages_s": {}, "predict_s": {str(batch): took for batch, took in predicts.items()}, "predict_tbps": {},
+            "peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved(),
+            "fit_tflops": members * shape.fit_flops(self.rows, self.features) / sum(fits) / 1e12,
+            "tiers": usage.tiers, "stalled_s": tiers.meter.stalled_seconds, "streamed": tiers.meter.streamed_bytes,
+            "ceilings": ceilings, "batches_equal": True,
+        }  # fmt: skip
+
     def profile(self) -> None:
         import sys
 
@@ -190,6 +249,11 @@ class Bench:
             rows = sorted(found.key_averages(), key=lambda row: -row.self_device_time_total)[:12]
             lines = [f"  {row.self_device_time_total / 1e3:10.1f} ms {row.count:7d} {row.key[:60]}" for row in rows]
             print(what, *lines, sep="\n", file=sys.stderr)
+
+
+def host_memory() -> int:
+    """Bytes of host memory that are free, as far as this process may take them."""
+    return CpuMachine().free_memory()
 
 
 def measured_ceilings() -> dict[str, float]:

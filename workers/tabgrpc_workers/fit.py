@@ -54,6 +54,8 @@ def _has_rows(shard: Shard) -> None:
     """A late repetition of a stage must not touch a shard that is fitted or was read from files."""
     if not shard.data:
         raise NotReady(f"member {shard.member} has no rows to fit: it is fitted already")
+    if shard.layer:
+        raise NotReady(f"member {shard.member} is in its ICL layers already")
 
 
 # --- column stage ---
@@ -222,21 +224,22 @@ def icl(
     def block(hidden: Tensor) -> Tensor:
         return model.recipe.context(layer, hidden, runs, geometry)
 
-    after = []
     for data in shard.data:
         if data.hidden is None:
             raise NotReady(f"member {shard.member} has no row vectors")
-        out = torch.empty_like(data.hidden)
+        if shard.vectors.get(data.run.start) is data.hidden:  # these are kept as they are
+            data.hidden = data.hidden.clone()
         first = data.run.start * geometry.block
-        parts = [geometry.block_rows(at) for at in range(data.run.start, data.run.stop)]
+        parts = [geometry.block_rows(at) for at in range(data.run.start + data.advanced, data.run.stop)]
         blocks = [data.hidden[part.start - first : part.stop - first] for part in parts]
         for part, result in zip(parts, device.map(block, blocks), strict=True):
-            out[part.start - first : part.stop - first] = result
+            data.hidden[part.start - first : part.stop - first] = result  # in place: the others' K/V are all that this block is read by
+            data.advanced += 1
             progress("icl")
             yield
-        after.append(out)
-    for data, out in zip(shard.data, after, strict=True):
-        data.hidden = out
+    for data in shard.data:
+        data.advanced = 0
+        data.x = data.x[:0].clone()  # the features are needed no more, and theirs is the memory of a layer's K/V
     shard.layer = layer + 1
     yield from _next_kv(model, shard, device, layer, progress)
 

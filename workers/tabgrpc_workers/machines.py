@@ -20,6 +20,7 @@ class Machine(Protocol):
 
     kind: str
     name: str
+    device: torch.device
     dtypes: Mapping[str, torch.dtype]
 
     def enter(self) -> None:
@@ -42,6 +43,7 @@ class CpuMachine:
     """This process's share of the machine; one intra-op thread."""
 
     kind = name = "cpu"
+    device = torch.device("cpu")
     dtypes: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
 
     def enter(self) -> None:

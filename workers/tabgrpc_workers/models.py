@@ -35,7 +35,7 @@ class Models:
         self.machine = machine or CpuMachine()
         self.incarnation = uuid.uuid4().hex
         self.memory_budget = memory_budget
-        self.residency = Residency(memory_budget, spill or Path(tempfile.gettempdir()), host_budget, mover(self.machine.name))
+        self.residency = Residency(memory_budget, spill or Path(tempfile.gettempdir()), host_budget, mover(str(self.machine.device)))
         self._models: dict[str, ModelShards] = {}
         self._recipes: dict[tuple[str, str], Recipe] = {}
         self._lock = threading.Lock()

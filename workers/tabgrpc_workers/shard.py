@@ -30,12 +30,16 @@ class Cells:
 
 @dataclass(slots=True)
 class RunData:
-    """Rows of one run while it is fitted. x: (rows, F) features, y: (rows,) targets, hidden: (rows, D) entering ICL layer ``layer``."""
+    """Rows of one run while it is fitted. x: (rows, F) features, y: (rows,) targets, hidden: (rows, D) entering ICL layer ``layer``.
+
+    advanced: how many of the run's blocks have passed that layer already; a layer that was interrupted goes on after them.
+    """
 
     run: Run
     x: Tensor
     y: Tensor
     hidden: Tensor | None = None
+    advanced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
