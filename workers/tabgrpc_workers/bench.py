@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--features", type=int, required=True)
     parser.add_argument("--members", type=int, default=1, help="each fitted in turn; K/V that the device has no room for go to the host")
+    parser.add_argument("--device-memory", type=int, default=0, help="bytes of the device that members' K/V may take; 0 is all there are")
     parser.add_argument("--dtype", default="float16")
     parser.add_argument("--repeats", type=int, default=3, help="timed fits after the first; 0 warms on a small table and times one")
     parser.add_argument("--upstream", action="store_true", help="tabicl in the same process, and the error against its float32")
@@ -46,7 +47,7 @@ def main() -> None:
     options = parser.parse_args()
     bench = Bench(options.rows, options.features, options.dtype)
     if options.members > 1:
-        print(json.dumps(bench.ensemble(options.members)), flush=True)
+        print(json.dumps(bench.ensemble(options.members, options.device_memory)), flush=True)
         return
     found = bench.run(options.repeats, options.profile)
     if options.upstream:
@@ -187,7 +188,7 @@ class Bench:
             "outputs": outputs[BATCHES[-1]],
         }  # fmt: skip
 
-    def ensemble(self, members: int) -> dict[str, Any]:
+    def ensemble(self, members: int, device_memory: int) -> dict[str, Any]:
         """Members fitted in turn, the least recently used going to pinned host memory, then to files, when the device is full.
 
         Every member is fitted on the same features: what is measured is time and room, not accuracy.
@@ -200,7 +201,8 @@ class Bench:
         kv = shape.context_bytes(self.rows, item) + shape.column_bytes(self.features, item)
         working = self.rows * (shape.icl * 4 + self.features * item) + (4 << 30)
         with tempfile.TemporaryDirectory(prefix="tabgrpc-bench-") as spill:
-            tiers = Residency(self.machine.free_memory() - working, Path(spill), host_memory() * 4 // 5, mover(str(self.machine.device)))
+            budget = device_memory or self.machine.free_memory() - working
+            tiers = Residency(budget, Path(spill), host_memory() * 4 // 5, mover(str(self.machine.device)))
             held: list[tuple[ModelShards, Shard]] = []
             fits = []
             self.shard.data = []
