@@ -38,7 +38,8 @@ def save():
         directory.commit(Manifest(
             version=version, folder=folder, task="regression", rows=300, schema="{}", geometry=Geometry.of(300, 7),
             policy=NumericPolicy("float32", "cpu", "x", "eager", (), "c"), checkpoint={"name": "m", "kind": "regressor", "sha256": "0"},
-            temperature=0.9, average_probabilities=False, features=7, members=1, class_counts=(), warnings=(), written_by="t", members_file=members, files=tuple(files)))
+            temperature=0.9, average_probabilities=False,
+            features=7, members=1, class_counts=(), warnings=(), written_by="t", members_file=members, files=tuple(files)))
     return version
 
 began = time.perf_counter()

@@ -112,7 +112,7 @@ class Peak:
     """The most memory that each process of a pool takes while it lasts, beyond what it took before."""
 
     def __init__(self, pool: LocalPool) -> None:
-        self.processes = [psutil.Process(), *(psutil.Process(worker.pid) for worker in pool.client.pool().workers)]
+        self.processes = [psutil.Process(), *(psutil.Process(worker.pid) for worker in pool._server.scheduler.pool.serving())]
         self.before = [process.memory_info().rss for process in self.processes]
         self.most = list(self.before)
         self._done = threading.Event()
