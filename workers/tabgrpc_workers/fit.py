@@ -13,8 +13,9 @@ from torch import Tensor
 
 from tabgrpc.core.reduction import Node, Partial, Tree, complete, stack
 from tabgrpc.wire.errors import NotReady
-from tabgrpc_workers.device import Device, Task
+from tabgrpc_workers.device import Task
 from tabgrpc_workers.kernels import KVRun
+from tabgrpc_workers.overlap import Quanta
 from tabgrpc_workers.shard import Cells, ModelShards, RunData, Shard, run_rows
 
 Progress = Callable[[str], None]
@@ -29,7 +30,7 @@ def _nothing_more() -> Task[None]:
     yield from ()
 
 
-def member(model: ModelShards, shard: Shard, device: Device, progress: Progress, finished: Finished = _nothing_more) -> Task[None]:
+def member(model: ModelShards, shard: Shard, device: Quanta, progress: Progress, finished: Finished = _nothing_more) -> Task[None]:
     """All stages of a member whose rows this worker owns alone, or those that are left of them."""
     shape, total = model.backbone.shape, model.geometry.blocks
     if not shard.kv:
@@ -61,7 +62,7 @@ def _has_rows(shard: Shard) -> None:
 # --- column stage ---
 
 
-def column(model: ModelShards, shard: Shard, device: Device, block: int, progress: Progress) -> Task[list[Node]]:
+def column(model: ModelShards, shard: Shard, device: Quanta, block: int, progress: Progress) -> Task[list[Node]]:
     """Inducing attention of a column block over the owned rows: partials (G, H, I[, d]), folded as far as the runs allow."""
     _has_rows(shard)
     backbone, geometry = model.backbone, model.geometry
@@ -147,7 +148,7 @@ def _key(at: int, groups: range) -> int:
 # --- row interaction ---
 
 
-def rows(model: ModelShards, shard: Shard, device: Device, progress: Progress) -> Task[None]:
+def rows(model: ModelShards, shard: Shard, device: Quanta, progress: Progress) -> Task[None]:
     """Row vectors with targets added, then K/V of ICL layer 0. In a member with a tree the vectors only: every node has its own targets."""
     _has_rows(shard)
     backbone, geometry = model.backbone, model.geometry
@@ -195,7 +196,7 @@ def rows(model: ModelShards, shard: Shard, device: Device, progress: Progress) -
         yield from first_kv(model, shard, device)
 
 
-def first_kv(model: ModelShards, shard: Shard, device: Device) -> Task[None]:
+def first_kv(model: ModelShards, shard: Shard, device: Quanta) -> Task[None]:
     """K/V of ICL layer 0, from row vectors with targets added."""
     shard.layer = 0
     shard.kv = []
@@ -206,7 +207,7 @@ def first_kv(model: ModelShards, shard: Shard, device: Device) -> Task[None]:
 
 
 def icl(
-    model: ModelShards, shard: Shard, device: Device, layer: int, foreign: Sequence[KVRun], progress: Progress
+    model: ModelShards, shard: Shard, device: Quanta, layer: int, foreign: Sequence[KVRun], progress: Progress
 ) -> Task[None]:
     """ICL layer ``layer`` for the owned rows against the K/V of all rows, then K/V of the next layer.
 
@@ -244,7 +245,7 @@ def icl(
     yield from _next_kv(model, shard, device, layer, progress)
 
 
-def _next_kv(model: ModelShards, shard: Shard, device: Device, layer: int, progress: Progress) -> Task[None]:
+def _next_kv(model: ModelShards, shard: Shard, device: Quanta, layer: int, progress: Progress) -> Task[None]:
     """The end of ICL layer ``layer``: K/V of the next one, the last that needs the rows' vectors."""
     yield from _kv(model, shard, device, layer + 1)
     if layer + 2 == model.backbone.shape.icl_layers:
@@ -253,7 +254,7 @@ def _next_kv(model: ModelShards, shard: Shard, device: Device, layer: int, progr
         progress("done")
 
 
-def _kv(model: ModelShards, shard: Shard, device: Device, layer: int) -> Task[None]:
+def _kv(model: ModelShards, shard: Shard, device: Quanta, layer: int) -> Task[None]:
     """K/V of the owned rows at a layer, block by block, laid out for attention."""
     backbone, geometry = model.backbone, model.geometry
     runs = []

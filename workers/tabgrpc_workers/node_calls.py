@@ -10,12 +10,13 @@ from tabgrpc.internal.v1 import shards_pb2 as pb
 from tabgrpc.wire.errors import InvalidArgument, NotReady
 from tabgrpc_workers import fit, nodes, query
 from tabgrpc_workers.arrays import Tensors, checked, get, kv_runs, kv_tensors, packed_nodes, partial_of, tile_rows
-from tabgrpc_workers.device import Device, Task
+from tabgrpc_workers.device import Task
+from tabgrpc_workers.overlap import Quanta
 from tabgrpc_workers.shard import ModelShards, Shard
 
 
 def stage(
-    model: ModelShards, shard: Shard, kind: pb.FitStageKind, part: int, layer: int, tensors: Tensors, device: Device
+    model: ModelShards, shard: Shard, kind: pb.FitStageKind, part: int, layer: int, tensors: Tensors, device: Quanta
 ) -> Task[Tensors]:
     """A stage of FitStage."""
     shape = model.backbone.shape

@@ -19,8 +19,9 @@ from tabgrpc.core.ownership import Run
 from tabgrpc.core.reduction import complete
 from tabgrpc.wire.errors import InvalidArgument, NotReady
 from tabgrpc_workers import fit, query
-from tabgrpc_workers.device import Device, Task
+from tabgrpc_workers.device import Task
 from tabgrpc_workers.fit import Progress
+from tabgrpc_workers.overlap import Quanta
 from tabgrpc_workers.shard import ModelShards, RunData, Shard, run_rows
 
 _OWN, _FOREIGN = "own", "foreign"
@@ -79,7 +80,7 @@ def context(shard: Shard, number: int) -> Shard:
 # --- fit ---
 
 
-def member(model: ModelShards, shard: Shard, device: Device, progress: Progress) -> Task[None]:
+def member(model: ModelShards, shard: Shard, device: Quanta, progress: Progress) -> Task[None]:
     """All stages of a member whose rows this worker owns alone."""
     blocks = model.geometry.blocks
     for each in shard.digits:
@@ -99,7 +100,7 @@ def member(model: ModelShards, shard: Shard, device: Device, progress: Progress)
         yield from layers(model, each, device, progress)
 
 
-def layers(model: ModelShards, node: Shard, device: Device, progress: Progress) -> Task[None]:
+def layers(model: ModelShards, node: Shard, device: Quanta, progress: Progress) -> Task[None]:
     """All ICL layers of a node that this worker owns alone."""
     for layer in range(model.backbone.shape.icl_layers - 1):
         yield from fit.icl(model.of(node), node, device, layer, [], progress)
@@ -114,7 +115,7 @@ def units(model: ModelShards, shard: Shard) -> int:
 
 
 def spread(
-    model: ModelShards, shard: Shard, number: int, vectors: dict[int, Tensor], targets: dict[int, Tensor], device: Device
+    model: ModelShards, shard: Shard, number: int, vectors: dict[int, Tensor], targets: dict[int, Tensor], device: Quanta
 ) -> Task[None]:
     """Gives a node the vectors (rows, D) and targets (rows,) of its runs, by first block, and computes its K/V of layer 0.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial as bind
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -40,7 +41,8 @@ from tabgrpc_workers.arrays import (
 from tabgrpc_workers.device import FIT, LOAD, PREDICT, Device, Task
 from tabgrpc_workers.keeping import Keeper, Keeping, context_bytes, tier_bytes
 from tabgrpc_workers.models import Models
-from tabgrpc_workers.shard import Shard, run_rows
+from tabgrpc_workers.overlap import Quanta, together
+from tabgrpc_workers.shard import ModelShards, Shard, run_rows
 
 T = TypeVar("T")
 _ENDS_A_STAGE = (pb.FIT_STAGE_KIND_COLUMN_END, pb.FIT_STAGE_KIND_ROWS, pb.FIT_STAGE_KIND_ICL)
@@ -126,18 +128,19 @@ class ShardService(Keeping, ShardServiceServicer):
         keeper = Keeper(model, request.stages)
 
         def task() -> Task[None]:
-            for shard in shards:
-
-                def finished(shard: Shard = shard) -> Task[None]:
+            def one(shard: Shard, device: Quanta) -> Task[None]:
+                def finished() -> Task[None]:
                     if keeper.keeps:
                         told.put((yield from keeper.save(shard, column=True)))
 
-                if shard.fitted(model.backbone.shape.icl_layers):  # asked again
-                    continue
                 if shard.tree:
-                    yield from nodes.member(model, shard, self.device, told.put)
+                    yield from nodes.member(model, shard, device, told.put)
                 else:
-                    yield from fit.member(model, shard, self.device, told.put, finished)
+                    yield from fit.member(model, shard, device, told.put, finished)
+
+            left = [shard for shard in shards if not shard.fitted(model.backbone.shape.icl_layers)]  # some are, if it is asked again
+            at_once = 1 if keeper.keeps else self._at_once(model, left)
+            yield from together([bind(one, shard) for shard in left], self.device, at_once)
 
         total = sum((nodes if shard.tree else fit).units(model, shard) for shard in shards)
         done = 0
@@ -148,6 +151,15 @@ class ShardService(Keeping, ShardServiceServicer):
             done += 1
             yield pb.FitMembersResponse(stage=each, done=min(done, total), total=total)
         yield pb.FitMembersResponse(stage="done", done=total, total=total)
+
+    def _at_once(self, model: ModelShards, shards: Sequence[Shard]) -> int:
+        """Members whose fits fit in memory side by side, at least one: what each holds while it is fitted, and will hold for good."""
+        shape, item = model.backbone.shape, model.backbone.dtype.itemsize
+        rows = model.geometry.rows
+        cells = rows * model.groups * shape.embed * item * max((len(shard.digits) for shard in shards), default=1) if model.store else 0
+        held = max((shape.context_bytes(nodes.rows_of(model, shard), item) for shard in shards), default=0)
+        one = cells + held + 3 * rows * shape.icl * model.backbone.hidden_dtype.itemsize
+        return max(1, (self.models.memory_budget - self.models.memory_used) // max(one, 1))
 
     def _watched(self, context: grpc.ServicerContext, task: Task[None], told: SimpleQueue[Any]) -> Iterator[Any]:
         """Runs a task and yields what it puts into ``told``, while it runs."""
@@ -208,16 +220,17 @@ class ShardService(Keeping, ShardServiceServicer):
         model, tensors = self.models.get(request.ref), unpacked(request.parcel)
         asked, residency = _asked(request.head), self.models.residency
 
+        def one(shard: Shard, _: Quanta) -> Task[Tensor]:
+            if not model.whole(shard):
+                raise NotReady(f"member {shard.member} has other owners too")
+            return (yield from (nodes if shard.tree else query).tile(model, shard, tile_rows(model, tensors, shard.member), asked))
+
         def task() -> Task[Tensors]:
-            out = {}
             yield from residency.touch(model)
-            for member in request.members:
-                shard = model.shard(member, fitted=True)
-                if not model.whole(shard):
-                    raise NotReady(f"member {member} has other owners too")
-                outputs = yield from (nodes if shard.tree else query).tile(model, shard, tile_rows(model, tensors, member), asked)
-                out[f"out/{member}"] = checked(outputs, member)
-            return out
+            shards = [model.shard(member, fitted=True) for member in request.members]
+            at_once = 1 if any(shard.away is not None for shard in shards) else self.device.threads
+            outputs = yield from together([bind(one, shard) for shard in shards], self.device, at_once)
+            return {f"out/{member}": checked(each, member) for member, each in zip(request.members, outputs, strict=True)}
 
         return pb.PredictTileResponse(parcel=pack(plain(self._run(context, task(), PREDICT))))
 
