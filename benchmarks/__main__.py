@@ -1,4 +1,4 @@
-"""``python -m benchmarks [overhead|models] [--runs N]``: prints what it ran on, then each benchmark."""
+"""``python -m benchmarks [overhead|models|classes|placement] [--runs N]``: prints what it ran on, then each benchmark."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import argparse
 import platform
 from importlib.metadata import version
 
-from benchmarks import models, overhead
+from benchmarks import classes, models, overhead, placement
 
 
 def main() -> None:
     """Runs all benchmarks, or one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("which", nargs="?", default="all", choices=["all", "overhead", "models"])
+    parser.add_argument("which", nargs="?", default="all", choices=["all", "overhead", "models", "classes", "placement"])
     parser.add_argument("--runs", type=int, default=3, help="timed runs of each side, interleaved")
     parser.add_argument("--rows", type=int, default=4096)
     parser.add_argument("--features", type=int, default=30)
@@ -23,10 +23,15 @@ def main() -> None:
     options = parser.parse_args()
     names = ", ".join(f"{name} {version(name)}" for name in ("tabgrpc", "torch", "tabicl", "grpcio", "numpy"))
     print(f"# {platform.machine()}, {_processor()}, Python {platform.python_version()}, {names}", flush=True)
-    if options.which != "models":
-        overhead.run(options.runs, options.rows, options.features, options.members, options.queries)
-    if options.which != "overhead":
-        models.run(options.runs, options.megabytes, options.device)
+    runs, which = options.runs, options.which
+    if which in ("all", "overhead"):
+        overhead.run(runs, options.rows, options.features, options.members, options.queries)
+    if which in ("all", "models"):
+        models.run(runs, options.megabytes, options.device)
+    if which in ("all", "classes"):
+        classes.run(runs)
+    if which in ("all", "placement"):
+        placement.run(runs, workers=2)
 
 
 def _processor() -> str:

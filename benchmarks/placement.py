@@ -1,6 +1,6 @@
 """Placements against each other: whole members on workers, rows of every member over all workers, and what the plan chooses.
 
-    python -m benchmarks placement [--runs 3] [--workers 2]
+    python -m benchmarks placement [--runs 3]
 
 Each shape is fitted and asked in turn under both placements on one pool. What counts is a fit and a predict of as many rows as a caller
 might ask at once; the smallest of the runs, since a busy machine only ever adds. Answers are compared with ``==``.

@@ -6,11 +6,14 @@ import importlib.metadata
 import json
 import platform
 import sys
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from tabgrpc import machine
-from tabgrpc.cli import accelerators, options
+from tabgrpc.cli import accelerators, options, planning
 from tabgrpc.cli.errors import PoolFailure
+from tabgrpc.cli.planning import planned
 from tabgrpc.cli.progress import bytes_text
 
 PACKAGES = (
@@ -28,9 +31,23 @@ PACKAGES = (
 SMALL_MEMORY = 2 << 30
 
 
-def doctor(as_json: options.Json = False) -> None:
+def doctor(
+    plan: Annotated[
+        str | None,
+        typer.Option(metavar="ROWSxFEATURES", envvar="TABGRPC_PLAN", help="Also say what a fit of this size would cost here, and why so."),
+    ] = None,
+    members: Annotated[int, typer.Option(min=1, max=1024, envvar="TABGRPC_N_ESTIMATORS", help="Of the plan: members.")] = 8,
+    classes: Annotated[int, typer.Option(min=0, envvar="TABGRPC_CLASSES", help="Of the plan: classes, 0 for regression.")] = 2,
+    workers: options.Workers = None,
+    as_json: options.Json = False,
+) -> None:
     """Say what this machine has, what it lacks and what that costs. Exit code 3 if a local pool can't run here."""
     found = examine()
+    if plan is not None:
+        task = "classification" if classes else "regression"
+        if task not in found["checkpoints"]:
+            raise PoolFailure(f"there is no checkpoint for {task} to plan with")
+        found["plan"] = planned(plan, members, classes, workers, found["devices"], found["checkpoints"][task]["path"])
     if as_json:
         print(json.dumps(found, ensure_ascii=False))
     else:
@@ -168,4 +185,6 @@ def lines_of(found: dict[str, Any]) -> list[str]:
         f"{'error' if note['fatal'] else 'note':11} missing: {note['missing']}. {note['cost']}."
         for note in found["notes"]
     ]
+    if "plan" in found:
+        lines += planning.lines_of(found["plan"])
     return lines

@@ -263,6 +263,8 @@ def summary(wanted: Wanted, schema: Schema, plan: models_pb2.PlanModelResponse) 
         "resident_bytes": plan.resident_bytes,
         "peak_bytes": plan.peak_bytes,
         "estimated_seconds": plan.fit_seconds,
+        "estimated_predict_seconds": plan.predict_seconds,
+        "contexts": plan.contexts,
         "tier": plan.tier,
         "save": plan.save,
         "stored_bytes": plan.stored_bytes,
@@ -277,15 +279,17 @@ def lines_of(told: dict[str, Any]) -> list[str]:
     classes = [f"{label} {count}" for label, count in told["classes"].items()]
     more = f" and {len(classes) - SHOWN_CLASSES} more" if len(classes) > SHOWN_CLASSES else ""
     kind = f"{len(classes)} classes: {', '.join(classes[:SHOWN_CLASSES])}{more}" if classes else told["task"]
+    nodes = f" of {told['contexts']} contexts each" if told["contexts"] > 1 else ""
     encoded = "" if told["features"] == told["encoded_features"] else f" ({told['encoded_features']} encoded)"
     return [
         f"table       {told['table']}: {told['rows']:,} rows, {told['features']:,} features{encoded}",
         f"target      {told['target']}: {kind}",
         f"checkpoint  {told['checkpoint']}",
-        f"ensemble    {counted(told['members'], 'member')} on {counted(told['workers'], 'worker')}, divided by "
+        f"ensemble    {counted(told['members'], 'member')}{nodes} on {counted(told['workers'], 'worker')}, divided by "
         + (told["why"] or told["placement"]),
         f"cost        {bytes_text(told['resident_bytes'])} a worker for good in {told['tier']}, "
-        f"{bytes_text(told['peak_bytes'])} at the peak, about {seconds_text(told['estimated_seconds'])}",
+        f"{bytes_text(told['peak_bytes'])} at the peak, about {seconds_text(told['estimated_seconds'])}; "
+        f"a predict of 256 rows about {seconds_text(told['estimated_predict_seconds'])}",
         f"kept        {told['save']}: {bytes_text(told['stored_bytes'])} on disk, {LOADING[told['save']]}; "
         f"about {seconds_text(told['load_seconds'])} to load",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from tabgrpc.checkpoints.resolve import resolve
 from tabgrpc.core.classes import contexts
 from tabgrpc.core.geometry import Geometry
 from tabgrpc.core.ownership import PLACEMENTS
-from tabgrpc.core.plan import DTYPE_BYTES, BackboneShape, Plan, PlanError, Workers, plan
+from tabgrpc.core.plan import DTYPE_BYTES, BackboneShape, Plan, PlanError, plan, typical
 from tabgrpc.core.policy import NumericPolicy
 from tabgrpc.core.saving import Saving, saving
 from tabgrpc.data import DataWarning, Schema, UserError
@@ -44,8 +45,6 @@ from tabgrpc.wire.errors import AlreadyExists, InvalidArgument, NotReady, OutOfM
 
 FIT_ATTEMPTS = 3
 DTYPES = {"cpu": ("float32", "float64"), "cuda": ("float32", "float16", "bfloat16")}
-FLOPS = {"cpu": 3e10, "cuda": 2.5e14}
-"""What a worker of a kind computes a second, about."""
 KEEP_STAGES_SECONDS = 300.0
 """Estimated seconds from which a fit keeps its finished stages in files without being asked."""
 SAVED = {"kv": internal.SAVED_KV, "repr": internal.SAVED_VECTORS, "data": internal.SAVED_NOTHING}
@@ -116,14 +115,14 @@ def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool, scope: Sc
         if options.resume:
             raise InvalidArgument(f"a fit of {len(counts)} classes, more than the network's {shape.max_classes}, keeps no stages")
     serving = pool.wait_serving(scope)
-    chosen = choose(geometry, shape, len(members), dtype, serving, pool.room(serving), options.placement)
+    chosen = choose(geometry, shape, len(members), dtype, serving, pool.room(serving), options.placement, counts)
     try:
         kept = saving(
             "kv" if tree else options.save or "auto",
             geometry,
             shape,
             len(members),
-            Workers(len(serving), 0, FLOPS[device]),
+            typical(device, len(serving), 0, 0),
             dtype,
             x.shape[1],
             options.training_rows,
@@ -149,12 +148,23 @@ def readable() -> Iterator[None]:
 
 
 def choose(
-    geometry: Geometry, shape: BackboneShape, members: int, dtype: str, serving: Sequence[Worker], room: int, placement: str = ""
+    geometry: Geometry,
+    shape: BackboneShape,
+    members: int,
+    dtype: str,
+    serving: Sequence[Worker],
+    room: int,
+    placement: str = "",
+    class_counts: Sequence[int] = (),
 ) -> Plan:
     """The plan for the workers that serve. room: bytes for shards on each. Raises OutOfMemory when nothing fits."""
-    workers = Workers(len(serving), room, FLOPS[serving[0].device])
+    kind = serving[0].device
+    here = kind == "cpu" and all(worker.address.startswith("unix:") for worker in serving)
+    cores = len(os.sched_getaffinity(0)) if here else 0
+    workers = typical(kind, len(serving), room, cores)
+    parts = contexts(geometry.rows, class_counts, shape.max_classes)
     try:
-        return plan(geometry, shape, members, workers, dtype, placement or "auto")
+        return plan(geometry, shape, members, workers, dtype, placement or "auto", parts)
     except PlanError as error:
         raise OutOfMemory(str(error)) from error
 
@@ -193,9 +203,8 @@ def _attempt(
     """One attempt; each has an epoch of its own, so that nothing of an earlier one can get in."""
     serving = pool.wait_serving(scope)
     room = pool.room(serving)
-    chosen = choose(
-        prepared.geometry, prepared.shape, len(prepared.members), prepared.policy.dtype, serving, room, options.placement
-    )
+    count, dtype, counts = len(prepared.members), prepared.policy.dtype, prepared.class_counts
+    chosen = choose(prepared.geometry, prepared.shape, count, dtype, serving, room, options.placement, counts)
     placement = placed(chosen, epoch, len(prepared.members), prepared.geometry, serving)
     manifest = Manifest(
         version=version,

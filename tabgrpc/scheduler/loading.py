@@ -49,7 +49,9 @@ def load(
             raise NotReady(f"{path} was fitted under another numeric policy and strict bits were asked for: {'; '.join(differences)}")
         say(f"bits differ from where {name} was fitted: {'; '.join(differences)}")
     room = pool.room(serving) if manifest.save != "kv" else _NO_LIMIT  # K/V that don't fit stay in their files
-    chosen = choose(manifest.geometry, shape, manifest.members, manifest.policy.dtype, serving, room)
+    chosen = choose(
+        manifest.geometry, shape, manifest.members, manifest.policy.dtype, serving, room, class_counts=manifest.class_counts
+    )
     if known is not None and known.manifest == manifest and known.directory.path == path:
         placement = placed(chosen, known.placement.map.epoch + 1, manifest.members, manifest.geometry, serving)
         move(known, placement, pool.groups, scope)

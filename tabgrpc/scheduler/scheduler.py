@@ -62,6 +62,8 @@ class Scheduler:
             resident_bytes=plan.resident_bytes,
             peak_bytes=plan.peak_bytes,
             fit_seconds=plan.fit_seconds,
+            predict_seconds=plan.predict_seconds,
+            contexts=plan.contexts,
             why=plan.why,
             checkpoint=f"{prepared.checkpoint.name} {prepared.checkpoint.sha256}",
             task=TASKS[prepared.schema.task],

@@ -201,7 +201,7 @@ class PlanModelRequest(_message.Message):
     def __init__(self, table: _Optional[str] = ..., options: _Optional[_Union[FitOptions, _Mapping]] = ...) -> None: ...
 
 class PlanModelResponse(_message.Message):
-    __slots__ = ("rows", "features", "members", "placement", "resident_bytes", "peak_bytes", "fit_seconds", "why", "checkpoint", "task", "workers", "tier", "classes", "class_counts", "warnings", "save", "stored_bytes", "load_seconds")
+    __slots__ = ("rows", "features", "members", "placement", "resident_bytes", "peak_bytes", "fit_seconds", "why", "checkpoint", "task", "workers", "tier", "classes", "class_counts", "warnings", "save", "stored_bytes", "load_seconds", "predict_seconds", "contexts")
     ROWS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -220,6 +220,8 @@ class PlanModelResponse(_message.Message):
     SAVE_FIELD_NUMBER: _ClassVar[int]
     STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PREDICT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXTS_FIELD_NUMBER: _ClassVar[int]
     rows: int
     features: int
     members: int
@@ -238,7 +240,9 @@ class PlanModelResponse(_message.Message):
     save: str
     stored_bytes: int
     load_seconds: float
-    def __init__(self, rows: _Optional[int] = ..., features: _Optional[int] = ..., members: _Optional[int] = ..., placement: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ..., fit_seconds: _Optional[float] = ..., why: _Optional[str] = ..., checkpoint: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., workers: _Optional[int] = ..., tier: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., class_counts: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ..., save: _Optional[str] = ..., stored_bytes: _Optional[int] = ..., load_seconds: _Optional[float] = ...) -> None: ...
+    predict_seconds: float
+    contexts: int
+    def __init__(self, rows: _Optional[int] = ..., features: _Optional[int] = ..., members: _Optional[int] = ..., placement: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ..., fit_seconds: _Optional[float] = ..., why: _Optional[str] = ..., checkpoint: _Optional[str] = ..., task: _Optional[_Union[Task, str]] = ..., workers: _Optional[int] = ..., tier: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., class_counts: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ..., save: _Optional[str] = ..., stored_bytes: _Optional[int] = ..., load_seconds: _Optional[float] = ..., predict_seconds: _Optional[float] = ..., contexts: _Optional[int] = ...) -> None: ...
 
 class LoadModelRequest(_message.Message):
     __slots__ = ("model", "directory", "strict_bits")

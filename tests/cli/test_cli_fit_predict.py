@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -105,6 +106,8 @@ def test_dry_run_stops_there(here: Callable[..., Ended], folder: Path, pool: Ser
     ended = here("fit", folder / "train.csv", "--target", "churn", "-o", "dry", "--dry-run", "--pool", pool.address)
     assert ended.code == 0
     assert "120 rows" in ended.err
+    assert re.search(r"on 2 workers, divided by (members|rows): .* s of compute on the busiest of 2, .* so [\d.]+ s", ended.err)
+    assert re.search(r"a worker for good in memory, .* at the peak, about .*; a predict of 256 rows about", ended.err)
     assert ended.out == ""
     assert not Path("dry").exists()
     assert '"dry"' not in here("models", "ls", "--json", "--pool", pool.address).out

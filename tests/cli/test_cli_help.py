@@ -78,6 +78,24 @@ def test_tracebacks_only_on_request(here: Callable[..., Ended], monkeypatch: pyt
     assert "Traceback" in here("fit", "no.csv", "--target", "y", "-o", "m").err
 
 
+def test_doctor_plans_without_a_table(here: Callable[..., Ended]) -> None:
+    """The choice, its bytes and seconds and why; many classes count their contexts; a size that is none is the user's mistake."""
+    plan = json.loads(here("doctor", "--plan", "3000x20", "--members", 8, "--workers", 2, "--json").out)["plan"]
+    assert (plan["placement"], plan["contexts"]) == ("members", 1)
+    assert "nothing exchanged; by rows a fit and a predict would take" in plan["why"]
+    assert 0 < plan["resident_bytes"] < plan["peak_bytes"] <= plan["budget_bytes"]
+    many = json.loads(here("doctor", "--plan", "3000x20", "--workers", 2, "--classes", 101, "--json").out)["plan"]
+    assert many["contexts"] == 13
+    assert many["fit_seconds"] > plan["fit_seconds"]
+    assert many["resident_bytes"] > 2 * plan["resident_bytes"]
+    text = here("doctor", "--plan", "3000x20", "--workers", 2).out
+    assert "plan        3,000 x 20, 8 members, on 2 workers" in text
+    for wrong, why in (("3000", "ROWSxFEATURES"), ("0x3", "ROWSxFEATURES"), ("900000000x900", "doesn't fit")):
+        ended = here("doctor", "--plan", wrong, "--workers", 2)
+        assert ended.code == 2
+        assert why in ended.err
+
+
 def test_doctor(here: Callable[..., Ended]) -> None:
     ended = here("doctor", "--json")
     assert ended.code == 0, ended.err

@@ -280,7 +280,7 @@ def _kv(model: ModelShards, shard: Shard, device: Quanta, layer: int) -> Task[No
     shard.kv[layer:] = [runs]
 
 
-def context_kv(model: ModelShards, shard: Shard, device: Device, layer: int) -> Task[None]:
+def context_kv(model: ModelShards, shard: Shard, device: Quanta, layer: int) -> Task[None]:
     """K/V of a layer from the vectors that enter it, of a shard whose vectors were read from files."""
     yield from _kv(model, shard, device, layer)
 
