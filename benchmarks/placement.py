@@ -77,7 +77,7 @@ def run(runs: int, workers: int, lines: str = "") -> None:
             print(f"  {rows:5} x {features:3}, {members} members: {shown}  chosen {chosen:7} {ratio:.2f}", flush=True)
             if lines:
                 with open(lines, "a") as file:
-                    record = {"rows": rows, "features": features, "members": members, "workers": workers, **found}
+                    record = {"shape": [rows, features, members], "workers": workers, **found}
                     file.write(json.dumps(record) + "\n")
             pool.client.drop_table(sent)
     verdict = "ok" if worst <= LIMIT else "MISSED"
