@@ -18,14 +18,12 @@ import typer
 from tabgrpc.cli.errors import Mistake, PoolFailure
 from tabgrpc.cli.worker import bytes_of
 from tabgrpc.core.geometry import Geometry
-from tabgrpc.core.plan import BackboneShape, PlanError, Workers, plan
+from tabgrpc.core.plan import BackboneShape, PlanError, plan, typical
 
 app = typer.Typer(help="Measure a GPU: shapes, and the most rows it takes.", no_args_is_help=True)
 
 SHAPES = ("262144x500", "65536x100", "2000x20")
 V2 = BackboneShape(embed=128, icl=512, inducing=128, cls=4, column_blocks=3, row_blocks=3, icl_layers=12)
-FLOPS = 3.2e14
-"""Of one GPU, measured on an H200 at 262,144 x 500 in float16; the dry run's guess for any other."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def planned(shape: Shape, dtype: str, memory: int) -> Iterator[str]:
     geometry = Geometry.of(shape.rows, shape.features, "cuda")
     for count in (1, 2, 4, 8):
         try:
-            best = plan(geometry, V2, shape.members, Workers(count, memory, FLOPS), dtype)
+            best = plan(geometry, V2, shape.members, typical("cuda", count, memory, 0), dtype)
         except PlanError as error:
             yield f"  {count}  {error}"
             continue
@@ -124,7 +122,7 @@ def most_rows(features: int, dtype: str, count: int, memory: int) -> int:
 
     def fits(rows: int) -> bool:
         try:
-            plan(Geometry.of(rows, features, "cuda"), V2, 1, Workers(count, memory, FLOPS), dtype, "rows")
+            plan(Geometry.of(rows, features, "cuda"), V2, 1, typical("cuda", count, memory, 0), dtype, "rows")
         except PlanError:
             return False
         return True

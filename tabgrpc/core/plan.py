@@ -88,6 +88,8 @@ class Costs:
 
 CPU_COSTS = Costs(column=0.7, row=0.27, icl=0.8)
 """Of 3e10 operations a second: measured with ``mini``, one thread, by the thread's own clock (docs/notes.md)."""
+GPU_COSTS = Costs(column=0.37, row=0.28, icl=1.04, setup=1.0, stage=0.002, step=0.0003, relay=5e10)
+"""Of 4.6e14 operations a second: one H200 in half precision (docs/notes.md). What an exchange costs there is assumed, not yet measured."""
 MARGIN = 1.1
 """What dividing rows must promise over whole members, which depend on nobody: an exchange waits for the slower one of its owners."""
 QUERIES = 256
@@ -142,7 +144,7 @@ class Workers:
 
 def typical(kind: str, count: int, memory: int, cores: int) -> Workers:
     """Workers of a kind ("cpu" or "cuda") as they usually are. memory: of each, bytes. cores: that all of them share, 0 for their own."""
-    rates = {"cpu": (3e10, CPU_COSTS), "cuda": (2.5e14, Costs())}
+    rates = {"cpu": (3e10, CPU_COSTS), "cuda": (4.6e14, GPU_COSTS)}
     flops, costs = rates[kind]
     return Workers(count, memory, flops, costs, cores)
 
