@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tabgrpc.cli import options
+from tabgrpc.cli.ensemble import Ensemble
 from tabgrpc.cli.errors import Mistake, PoolFailure
 from tabgrpc.cli.fit import Wanted, named_checkpoint, read_training
+from tabgrpc.cli.outputs import Outputs
 from tabgrpc.cli.predict import Asked, answer, opened
 from tabgrpc.cli.progress import Reporter, seconds_text
 
@@ -141,8 +143,8 @@ def through_python(place: Path, data: Data, checkpoint: str, workers: int) -> Ru
     """The same fit and predict with a pool of this process's own, which saves the start of two processes."""
     from tabgrpc.client import LocalPool
 
-    asked = Asked("model", str(data.predict), str(place / f"predictions-{workers}.csv"), proba=True)
-    wanted = Wanted(str(data.fit), TARGET, checkpoint=checkpoint, n_estimators=MEMBERS, random_state=SEED)
+    asked = Asked("model", str(data.predict), str(place / f"predictions-{workers}.csv"), Outputs(proba=True))
+    wanted = Wanted(str(data.fit), TARGET, checkpoint=checkpoint, members=Ensemble(MEMBERS, SEED))
     quiet = Reporter(quiet=True)
     with quiet.listening(), LocalPool(workers, device="cpu", store=place / f"store-{workers}") as pool:
         rows, schema = read_training(wanted)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tabgrpc.cli import options
+from tabgrpc.cli import ensemble, options
 from tabgrpc.cli.errors import Mistake
 from tabgrpc.cli.pools import ModelPlace, PoolChoice, check_free, client_of, model_place
 from tabgrpc.cli.progress import Reporter, bytes_text, seconds_text
@@ -53,12 +53,14 @@ def fit(
     device: options.DeviceOption = options.Device.auto,
     threads: options.Threads = 1,
     checkpoint: options.Checkpoint = "auto",
-    n_estimators: Annotated[
-        int, typer.Option(min=1, max=1024, envvar="TABGRPC_N_ESTIMATORS", help="Members of the ensemble.")
-    ] = 8,
-    random_state: Annotated[
-        int, typer.Option(min=0, envvar="TABGRPC_RANDOM_STATE", help="Seed of the members' shuffles.")
-    ] = 0,
+    n_estimators: ensemble.Members = 8,
+    random_state: ensemble.RandomState = 0,
+    norm_methods: ensemble.NormMethods = "none,power",
+    feat_shuffle_method: ensemble.FeatureShuffle = ensemble.Shuffle.latin,
+    class_shuffle_method: ensemble.ClassShuffle = ensemble.Shuffle.shift,
+    outlier_threshold: ensemble.OutlierThreshold = 4.0,
+    softmax_temperature: ensemble.Temperature = 0.9,
+    average_probabilities: ensemble.AverageProbabilities = False,
     dtype: Annotated[
         options.DType, typer.Option(envvar="TABGRPC_DTYPE", help="What the model computes in.")
     ] = options.DType.float32,
@@ -108,8 +110,16 @@ def fit(
         task.value,
         tuple(drop or ()),
         checkpoint,
-        n_estimators,
-        random_state,
+        ensemble.Ensemble(
+            n_estimators,
+            random_state,
+            ensemble.methods_of(norm_methods),
+            feat_shuffle_method.value,
+            class_shuffle_method.value,
+            outlier_threshold,
+            softmax_temperature,
+            average_probabilities,
+        ),
         dtype.value,
         encoding,
         delimiter,
@@ -150,8 +160,7 @@ class Wanted:
     task: str = "auto"
     drop: tuple[str, ...] = ()
     checkpoint: str = "auto"
-    n_estimators: int = 8
-    random_state: int = 0
+    members: ensemble.Ensemble = dataclasses.field(default_factory=ensemble.Ensemble)
     dtype: str = "float32"
     encoding: str = "utf-8"
     delimiter: str | None = None
@@ -166,19 +175,18 @@ class Wanted:
         from tabgrpc.v1 import models_pb2
 
         tasks = {"classification": models_pb2.TASK_CLASSIFICATION, "regression": models_pb2.TASK_REGRESSION}
-        return models_pb2.FitOptions(
+        options = models_pb2.FitOptions(
             target=self.target,
             task=tasks.get(self.task, models_pb2.TASK_UNSPECIFIED),
             drop=self.drop,
             checkpoint=self.checkpoint,
-            n_estimators=self.n_estimators,
-            random_state=self.random_state,
             dtype=self.dtype,
             save=self.save,
             kv_limit_bytes=self.kv_limit,
             training_rows=self.training_rows,
             resume=self.resume,
         )
+        return self.members.into(options)
 
 
 def read_training(wanted: Wanted) -> tuple[pa.Table, Schema]:

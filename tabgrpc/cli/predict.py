@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tabgrpc.cli import options
+from tabgrpc.cli import options, outputs
 from tabgrpc.cli.errors import Mistake
 from tabgrpc.cli.pools import ModelPlace, PoolChoice, client_of, model_place
 from tabgrpc.cli.progress import Reporter
@@ -41,17 +41,14 @@ def predict(
             help="A .csv, .tsv, .parquet or .arrow file, or - for CSV on stdout.",
         ),
     ],
-    proba: Annotated[
-        bool, typer.Option("--proba", envvar="TABGRPC_PROBA", help="Also proba_<class> for each class.")
-    ] = False,
-    quantiles: Annotated[
-        str | None,
-        typer.Option(
-            envvar="TABGRPC_QUANTILES",
-            metavar="Q,Q,...",
-            help="Of a regression: q<level> for each level, such as 0.1,0.5,0.9.",
-        ),
-    ] = None,
+    proba: outputs.Proba = False,
+    logits: outputs.Logits = False,
+    quantiles: outputs.Quantiles = None,
+    variance: outputs.Variance = False,
+    mode: outputs.Mode = False,
+    draws: outputs.Draws = 0,
+    seed: outputs.Seed = 0,
+    embeddings: outputs.Embeddings = False,
     keep: Annotated[
         list[str] | None,
         typer.Option(
@@ -78,9 +75,8 @@ def predict(
 ) -> None:
     """Predict the rows of TABLE with MODEL. OUT has one row for each of TABLE's, in its order."""
     reporter = Reporter(quiet=quiet)
-    asked = Asked(
-        model, table, output, proba, levels_of(quantiles), tuple(keep or ()), encoding, delimiter, decimal.value
-    )
+    wanted = outputs.Outputs(proba, logits, outputs.levels_of(quantiles), variance, mode, draws, seed, embeddings)
+    asked = Asked(model, table, output, wanted, tuple(keep or ()), encoding, delimiter, decimal.value)
     place = model_place(model, pool)
     check_output(output)
     choice = PoolChoice(pool, workers, device.value, threads, timeout)
@@ -100,37 +96,16 @@ def predict(
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says about a prediction. levels: of quantiles, in (0, 1)."""
+    """What the command line says about a prediction."""
 
     model: str
     table: str
     output: str
-    proba: bool = False
-    levels: tuple[float, ...] = ()
+    wanted: outputs.Outputs = field(default_factory=outputs.Outputs)
     keep: tuple[str, ...] = ()
     encoding: str = "utf-8"
     delimiter: str | None = None
     decimal: str = "."
-
-    def answers(self, name: str) -> bool:
-        """Whether a column of the pool's answer goes to OUT."""
-        return self.proba or not name.startswith("proba_")
-
-
-def levels_of(text: str | None) -> tuple[float, ...]:
-    """ "0.1,0.9" as numbers. Raises Mistake for anything outside (0, 1)."""
-    levels = []
-    for part in (text or "").split(","):
-        if not part.strip():
-            continue
-        try:
-            level = float(part)
-        except ValueError:
-            level = -1.0
-        if not 0.0 < level < 1.0:
-            raise Mistake(f"--quantiles: {part.strip()!r} is not a number between 0 and 1")
-        levels.append(level)
-    return tuple(levels)
 
 
 def check_output(output: str) -> None:
@@ -176,10 +151,7 @@ def opened(asked: Asked, schema: Schema, reporter: Reporter) -> Iterator[pa.Reco
     from tabgrpc.data import UserError, iter_batches
     from tabgrpc.data.errors import counted, listed, unknown_column
 
-    if asked.levels and schema.task != "regression":
-        raise Mistake(f"--quantiles: {asked.model} is a classification model; quantiles are of a regression")
-    if asked.proba and schema.task != "classification":
-        raise Mistake(f"--proba: {asked.model} is a regression model; probabilities are of a classification")
+    asked.wanted.check(asked.model, schema.task)
     batches = iter_batches(
         asked.table,
         encoding=asked.encoding,
@@ -231,7 +203,7 @@ def answer(
     rows = 0
     with reporter.bar(None) as bar, TableWriter(asked.output) as writer:
         try:
-            for answered in client.stream_predict(name, requests(), quantiles=asked.levels):
+            for answered in client.stream_predict(name, requests(), wanted=asked.wanted.request()):
                 writer.write(joined(kept.popleft(), answered, asked))
                 rows += answered.num_rows
                 bar.rows("predict", rows)
@@ -255,7 +227,7 @@ def pieces(table: pa.Table) -> Iterator[pa.Table]:
 def joined(kept: pa.Table, answered: pa.Table, asked: Asked) -> pa.Table:
     """Kept columns, then the answer's. Raises Mistake where both have a name."""
     table = kept
-    for name in filter(asked.answers, answered.schema.names):
+    for name in filter(asked.wanted.answers, answered.schema.names):
         if name in asked.keep:
             raise Mistake(f"--keep: {name!r} is a column that tabgrpc writes itself")
         table = table.append_column(name, answered[name])

@@ -15,13 +15,12 @@ import grpc
 import pyarrow as pa
 
 from tabgrpc.client.exported import receive
+from tabgrpc.client.pieces import as_table, parts, stream_bytes
 from tabgrpc.v1 import models_pb2, models_pb2_grpc, pool_pb2, pool_pb2_grpc, tables_pb2, tables_pb2_grpc
 from tabgrpc.wire.channels import connect
 from tabgrpc.wire.errors import Cancelled, InternalError, Unavailable, from_rpc_error, from_status
 
 _PIECE_BYTES = 1 << 20
-_REQUEST_BYTES = 1 << 20
-_ANSWER_BYTES = 4 << 20
 _POLL_SECONDS = 0.25
 _IN_FLIGHT = 16
 _HICCUP_SECONDS = 30.0
@@ -184,24 +183,43 @@ class Client:
         Columns: "prediction"; "proba_<class>" of each class, or "q<level>" of each quantile. timeout: seconds for everything.
         """
         wanted = models_pb2.PredictRequest(quantiles=quantiles)
-        return pa.concat_tables(self.stream(model, iter([_as_table(table)]), wanted, timeout=timeout))
+        width = self._width(model, wanted)
+        return pa.concat_tables(self.stream(model, iter([as_table(table)]), wanted, width=width, timeout=timeout))
 
-    def stream_predict(self, model: str, tables: Iterable[pa.Table], *, quantiles: Sequence[float] = ()) -> Iterator[pa.Table]:
-        """One answer for each table, in order. Rows of several tables are under way together, a bounded number of bytes."""
+    def stream_predict(
+        self,
+        model: str,
+        tables: Iterable[pa.Table],
+        *,
+        quantiles: Sequence[float] = (),
+        wanted: models_pb2.PredictRequest | None = None,
+    ) -> Iterator[pa.Table]:
+        """One answer for each table, in order. Rows of several tables are under way together, a bounded number of bytes.
+
+        wanted: its outputs and draws are asked for too.
+        """
         rows: deque[int] = deque()
 
         def counted() -> Iterator[pa.Table]:
-            for table in map(_as_table, tables):
+            for table in map(as_table, tables):
                 rows.append(table.num_rows)
                 yield table
 
-        parts: list[pa.Table] = []
-        for answer in self.stream(model, counted(), models_pb2.PredictRequest(quantiles=quantiles)):
-            parts.append(answer)
-            if sum(part.num_rows for part in parts) == rows[0]:  # no request has rows of two tables
-                yield pa.concat_tables(parts)
-                parts.clear()
+        found: list[pa.Table] = []
+        asked = models_pb2.PredictRequest(quantiles=quantiles)
+        asked.MergeFrom(wanted or models_pb2.PredictRequest())
+        for answer in self.stream(model, counted(), asked, width=self._width(model, asked)):
+            found.append(answer)
+            if sum(part.num_rows for part in found) == rows[0]:  # no request has rows of two tables
+                yield pa.concat_tables(found)
+                found.clear()
                 rows.popleft()
+
+    def _width(self, model: str, wanted: models_pb2.PredictRequest) -> int:
+        """Columns that a model's answers have, about."""
+        known = 2 + 2 * len(self.model(model).classes) + len(wanted.quantiles) + wanted.draws.count
+        wide = models_pb2.OUTPUT_RAW_QUANTILES in wanted.outputs or models_pb2.OUTPUT_EMBEDDINGS in wanted.outputs
+        return known + 1024 * wide
 
     def stream(
         self,
@@ -223,7 +241,7 @@ class Client:
             first = 0
             try:
                 for table in tables:
-                    for part in _parts(table, width):
+                    for part in parts(table, width):
                         slots.acquire()
                         rows = models_pb2.PredictRequest(model=f"models/{model}", arrow=bytes(stream_bytes(part)), first_row=first)
                         rows.MergeFrom(wanted)
@@ -272,31 +290,3 @@ class Client:
             if "closed channel" in str(error):
                 raise Cancelled("this client is closed") from None
             raise InternalError(str(error)) from error
-
-
-def _as_table(table: Any) -> pa.Table:
-    if isinstance(table, pa.Table):
-        return table
-    if isinstance(table, pa.RecordBatch):
-        return pa.Table.from_batches([table])
-    return pa.Table.from_pandas(table, preserve_index=False)
-
-
-def _parts(table: pa.Table, width: int) -> Iterator[pa.Table]:
-    """A table in pieces of about a megabyte, whose answers have some megabytes, and of whole query tiles of any usual size."""
-    rows = int(_REQUEST_BYTES * max(table.num_rows, 1) / max(table.nbytes, 1))
-    rows = max(1, min(rows, _ANSWER_BYTES // (8 * max(width, 1))))
-    if rows > 256:
-        rows = rows // 256 * 256
-    if not table.num_rows:
-        yield table
-    for start in range(0, table.num_rows, rows):
-        yield table.slice(start, rows)
-
-
-def stream_bytes(table: pa.Table) -> memoryview:
-    """A table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return memoryview(sink.getvalue())

@@ -14,10 +14,10 @@ import pyarrow as pa
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from tabgrpc.client.client import stream_bytes
 from tabgrpc.client.features import Features, query_tables, training_table
 from tabgrpc.client.fitted import FittedModel
 from tabgrpc.client.parameters import device_of, fit_options
+from tabgrpc.client.pieces import stream_bytes
 from tabgrpc.client.saved import read_saved, write_saved
 from tabgrpc.client.shared import store_of
 from tabgrpc.data import DataWarning
@@ -42,9 +42,9 @@ class PoolEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         features = Features.of(X, frame, y)
         labels = labels_of(y, features.target)
         classes, target = self._targets(labels, features.target)
-        table, notes = training_table(frame, features, target) if len(target) == frame.rows else (None, [])
-        if table is None:
+        if len(target) != frame.rows:
             raise ValueError(f"Found input variables with inconsistent numbers of samples: {[frame.rows, len(target)]}")
+        table, notes = training_table(frame, features, target)
         options = fit_options(self.get_params(deep=False), target=features.target, classification=self._classification)
         model = FittedModel(bytes(stream_bytes(table)), options)
         model.fit(self.pool, device_of(self.device), _printed if self.verbose else None)
@@ -73,13 +73,13 @@ class PoolEstimator(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _ask(self, X: Any, wanted: pb.PredictRequest, width: int) -> list[pa.Table]:
         """Answers for all rows, in order, in pieces."""
         check_is_fitted(self)
-        frame = frame_of(X)
+        model, frame = self.model_, frame_of(X)  # a refit by another thread changes neither
         columns = self._features.match(X, frame, type(self).__name__)
         source = X if isinstance(X, pa.Table | pa.RecordBatch) or hasattr(X, "iloc") else frame
-        return self.model_.call(
+        return model.call(
             self.pool,
             device_of(self.device),
-            lambda connection: list(self.model_.answers(connection, query_tables(source, columns), width, wanted)),
+            lambda connection: list(model.answers(connection, query_tables(source, columns), width, wanted)),
         )
 
     def transform(self, X: Any) -> np.ndarray[Any, Any]:

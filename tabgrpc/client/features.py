@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import pandas as pd
@@ -42,7 +42,7 @@ class Features:
 
     def match(self, X: Any, frame: Frame, who: str) -> dict[str, str]:
         """For each feature its column in a table to predict. Raises `UserError` for missing ones; others are ignored with a warning."""
-        if not frame.named or not self.named:
+        if not frame.named or not (self.named or set(self.names) <= set(frame.names)):
             if len(frame.columns) != len(self.names):
                 raise UserError(f"X has {len(frame.columns)} features, but {who} is expecting {len(self.names)} features as input")
             if not frame.named and self.text:
@@ -73,7 +73,7 @@ def query_tables(X: Any, columns: dict[str, str]) -> Iterator[pa.Table]:
     """A table to predict, some rows at a time, with the model's names. One table without rows if it has none."""
     rows = frame_of(X).rows
     for start in range(0, max(rows, 1), SLICE_ROWS):
-        part = frame_of(_rows_of(X, start, start + SLICE_ROWS) if rows > SLICE_ROWS else X)
+        part = replace(frame_of(_rows_of(X, start, start + SLICE_ROWS) if rows > SLICE_ROWS else X), first_row=start + 1)
         yield pa.table({name: arrow_column(part, given)[0] for name, given in columns.items()})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -50,6 +51,7 @@ class LocalPool:
         self.address = self._server.address
         self.client = Client(self.address)
         self._closed = False
+        self._pid = os.getpid()
         atexit.register(self.close)
 
     @property
@@ -67,11 +69,13 @@ class LocalPool:
         return str, (self.address,)  # in a pickle it is its address, which is what another process can use of it
 
     def close(self) -> None:
-        """Stops everything; a second time does nothing."""
+        """Stops everything; a second time does nothing, nor does a forked child, whose parent's it is."""
         if self._closed:
             return
         self._closed = True
         atexit.unregister(self.close)
+        if self._pid != os.getpid():
+            return
         self.client.close()
         self._server.stop(5.0)
         self._remove()

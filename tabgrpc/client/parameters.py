@@ -96,7 +96,7 @@ def _positive(name: str, value: Any) -> float:
 
 
 def _methods(value: Any) -> list[str]:
-    if not value:
+    if value is None or len(value) == 0:
         return []
     return [value] if isinstance(value, str) else [str(each) for each in value]
 
@@ -109,6 +109,6 @@ def seed_of(random_state: Any) -> int:
         return int(random_state.randint(2**31 - 1))
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31))
-    if isinstance(random_state, numbers.Integral):
+    if isinstance(random_state, numbers.Integral) and abs(int(random_state)) < 2**63:
         return int(random_state)
-    raise ValueError(f"random_state must be a whole number, a NumPy generator or None, not {random_state!r}")
+    raise ValueError(f"random_state must be a whole number of 64 bits, a NumPy generator or None, not {random_state!r}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 from sklearn.base import RegressorMixin
 
+from tabgrpc.backbones.quantiles import MAX_DRAWS
 from tabgrpc.client.estimator import PoolEstimator, matrix
 from tabgrpc.data.target import check_numbers_in_text
 from tabgrpc.v1 import models_pb2 as pb
@@ -116,9 +118,11 @@ class TabGRPCRegressor(RegressorMixin, PoolEstimator):  # type: ignore[misc]
         outputs = {"variance": pb.OUTPUT_VARIANCE, "mode": pb.OUTPUT_MODE, "raw_quantiles": pb.OUTPUT_RAW_QUANTILES}
         draws = None
         if "draws" in types:
-            if n_draws < 1 or seed < 0:
-                raise ValueError(f"n_draws must be at least 1 and seed at least 0, not {n_draws} and {seed}")
-            draws = pb.Draws(count=n_draws, seed=seed)
+            if not isinstance(n_draws, Integral) or not 1 <= n_draws <= MAX_DRAWS:
+                raise ValueError(f"n_draws must be a whole number from 1 to {MAX_DRAWS}, not {n_draws!r}")
+            if not isinstance(seed, Integral) or not 0 <= seed < 2**64:
+                raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, not {seed!r}")
+            draws = pb.Draws(count=int(n_draws), seed=int(seed))
         return pb.PredictRequest(
             quantiles=list(dict.fromkeys(asked)), outputs=[outputs[each] for each in types if each in outputs], draws=draws
         )

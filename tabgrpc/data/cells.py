@@ -77,6 +77,10 @@ def from_arrow(column: pa.ChunkedArray | pa.Array, name: str) -> Cells:
         return Cells("numeric", _floats(column.cast(pa.string())), note="decimals read as float64")
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return Cells("categorical", _strings(column))
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        table = _one(column.dictionary_encode())  # text as pandas' columns of bytes are, and parquet files of old writers
+        texts = pa.array([key(value) for value in table.dictionary.to_pylist()], pa.string())
+        return Cells("categorical", texts.take(table.indices))
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         instants = column.cast(pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None), safe=False)
         return Cells(
@@ -141,4 +145,4 @@ def from_numpy(values: np.ndarray[Any, Any], name: str) -> Cells:
         raise UserTypeError(f"Complex data not supported: column {name!r}")
     if values.dtype.kind == "f":
         return Cells("numeric", np.ascontiguousarray(values, dtype=np.float64))
-    return from_arrow(pa.array(values), name)
+    return from_arrow(pa.array(values.astype(values.dtype.newbyteorder("="), copy=False)), name)

@@ -147,7 +147,7 @@ class Column:
         place = pc.index(misfits, True).as_py()
         if place >= 0:
             value = cells.values[place]
-            shown = value.as_py() if isinstance(value, pa.Scalar) else value
+            shown = value.as_py() if isinstance(value, pa.Scalar) else value.item()
             raise UserError(f"column {self.name!r}, row {first_row + place}: {shown!r} isn't {wanted}")
 
 

@@ -44,6 +44,8 @@ def fit_members(
     """
     methods = [norm_methods] if isinstance(norm_methods, str) else list(norm_methods or ("none", "power"))
     _check(n_estimators, methods, feat_shuffle_method, class_shuffle_method)
+    if random_state is not None and not 0 <= random_state < 2**32 and any(method.startswith("quantile") for method in methods):
+        raise UserError(f"random_state must lie between 0 and 2^32 - 1 for quantile normalisations, not {random_state}")
     X = np.asarray(X, dtype=np.float64)
     keep = _not_constant(X)
     kept = X[:, keep]

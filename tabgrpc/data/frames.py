@@ -20,11 +20,13 @@ from tabgrpc.data.errors import UserError, UserTypeError, counted
 
 @dataclass(frozen=True)
 class Frame:
-    """Named columns of one length. named: False if the names are only positions ("0", "1", ...) of an array."""
+    """Named columns of one length. named: False if the names are only positions ("0", "1", ...) of an array. first_row: the number of the
+    first row, for messages in a part of a larger table."""
 
     columns: dict[str, Any]
     rows: int
     named: bool
+    first_row: int = 1
 
     @property
     def names(self) -> list[str]:
@@ -34,7 +36,7 @@ class Frame:
         """The column in the internal form; made when asked, so that one column's copy is held at a time."""
         column = self.columns[name]
         if isinstance(column, pd.Series):
-            return from_series(column, name)
+            return from_series(column, name, self.first_row)
         if isinstance(column, np.ndarray):
             return from_array(column, name)
         return cells.from_arrow(column, name)
@@ -63,7 +65,7 @@ def frame_of(data: Any) -> Frame:
                 f"column {sparse[0]!r} is sparse, which isn't supported: make it dense first (.sparse.to_dense())"
             )
         return _from_columns(names, [data.iloc[:, place] for place in range(data.shape[1])], len(data))
-    if hasattr(data, "__arrow_c_stream__"):
+    if hasattr(data, "__arrow_c_stream__") and not isinstance(data, pd.Series):
         return frame_of(pa.table(data))
     return _from_array(data)
 
@@ -84,7 +86,10 @@ def _from_columns(names: Sequence[str], columns: Sequence[Any], rows: int) -> Fr
 
 
 def _from_array(data: Any) -> Frame:
-    values = np.asarray(data)
+    values = np.asanyarray(data)
+    if isinstance(values, np.ma.MaskedArray):  # what is masked is missing, whatever lies below the mask
+        values = np.where(np.ma.getmaskarray(values), np.nan, np.ma.getdata(values)) if np.ma.is_masked(values) else values.data
+    values = np.asarray(values)
     if values.ndim != 2:
         raise UserError(f"Expected 2D array, got {values.ndim}D array instead. Reshape your data to (rows, columns)")
     if values.dtype.kind == "c":
@@ -116,9 +121,9 @@ def from_array(values: np.ndarray[Any, Any], name: str) -> Cells:
     return cells.from_numpy(values, name)
 
 
-def from_series(series: pd.Series[Any], name: str) -> Cells:
+def from_series(series: pd.Series[Any], name: str, first_row: int = 1) -> Cells:
     """A pandas column of any dtype: the nullable, NumPy, Arrow and object ones of the same values give the same
-    cells."""
+    cells. first_row: the number of its first row, for messages."""
     dtype = series.dtype
     if isinstance(dtype, pd.ArrowDtype):
         return cells.from_arrow(pa.chunked_array(pa.array(series)), name)
@@ -137,7 +142,7 @@ def from_series(series: pd.Series[Any], name: str) -> Cells:
         return cells.empty(len(series)) if missing.all() and len(series) else Cells("categorical", _strings(series))
     if pd.api.types.is_extension_array_dtype(dtype) and not pd.api.types.is_object_dtype(dtype):
         return cells.from_arrow(pa.array(series), name)
-    return _objects(series, name)
+    return _objects(series, name, first_row)
 
 
 def _instants(values: np.ndarray[Any, Any]) -> Cells:
@@ -169,7 +174,7 @@ def _texts(series: pd.Series[Any], missing: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array([None if gone else key(value) for value, gone in zip(series, missing, strict=True)], pa.string())
 
 
-def _objects(series: pd.Series[Any], name: str) -> Cells:
+def _objects(series: pd.Series[Any], name: str, first_row: int = 1) -> Cells:
     """Python objects by what they are; None, NaN, NaT and pd.NA are the same missing value (cases A06, X7)."""
     missing = series.isna().to_numpy()
     if missing.all():
@@ -185,16 +190,24 @@ def _objects(series: pd.Series[Any], name: str) -> Cells:
         note = "decimals read as float64" if kind == "decimal" else ""
         return Cells("numeric", _float_objects(series, missing), note=note)
     if kind in ("datetime", "datetime64", "date"):
-        times = pd.to_datetime(series.where(~missing), utc=True).dt.tz_localize(None)
-        return _instants(times.to_numpy())
+        return _times(series, missing)
     if kind in ("timedelta", "timedelta64"):
         return _instants(pd.to_timedelta(series.where(~missing)).to_numpy())
     if kind == "time":
-        midnight = datetime.date(1970, 1, 1)
-        return _objects(
-            series.map(lambda t: datetime.datetime.combine(midnight, t) - datetime.datetime(1970, 1, 1), "ignore"), name
-        )
-    return _mixed(series, missing, name)
+        return Cells("timedelta", np.array([np.nan if gone else _of_day(time) for time, gone in zip(series, missing, strict=True)]))
+    if kind == "mixed" and all(isinstance(value, (datetime.date, np.datetime64)) for value in series[~missing]):
+        return _times(series, missing)
+    return _mixed(series, missing, name, first_row)
+
+
+def _times(series: pd.Series[Any], missing: np.ndarray[Any, Any]) -> Cells:
+    """Dates, datetimes and timestamps, also of several kinds and zones; those without a zone are taken for UTC."""
+    return _instants(pd.to_datetime(series.where(~missing), utc=True).dt.tz_localize(None).to_numpy())
+
+
+def _of_day(time: datetime.time) -> float:
+    """A time of day in seconds; its zone, if any, doesn't count, since there is no date."""
+    return time.hour * 3600 + time.minute * 60 + time.second + time.microsecond / 1e6
 
 
 def _integers(series: pd.Series[Any], missing: np.ndarray[Any, Any]) -> pa.Array:
@@ -209,15 +222,15 @@ def _float_objects(series: pd.Series[Any], missing: np.ndarray[Any, Any]) -> cel
     return np.array([np.nan if gone else float(value) for value, gone in zip(series, missing, strict=True)], np.float64)
 
 
-def _mixed(series: pd.Series[Any], missing: np.ndarray[Any, Any], name: str) -> Cells:
+def _mixed(series: pd.Series[Any], missing: np.ndarray[Any, Any], name: str, first_row: int) -> Cells:
     """Text, numbers and booleans in one column: categories by their text. Anything else is refused, naming the
     first."""
-    for row, (value, gone) in enumerate(zip(series, missing, strict=True)):
+    for row, (value, gone) in enumerate(zip(series, missing, strict=True), first_row):
         if not gone and not isinstance(value, (str, bytes, bool, int, float, Decimal, np.generic)):
             kind = type(value).__name__
-            raise UserTypeError(f"column {name!r}, row {row + 1}: argument must be a string or a number, not {kind}")
+            raise UserTypeError(f"column {name!r}, row {row}: argument must be a string or a number, not {kind}")
         if isinstance(value, (complex, np.complexfloating)):
-            raise UserTypeError(f"Complex data not supported: column {name!r}, row {row + 1}")
+            raise UserTypeError(f"Complex data not supported: column {name!r}, row {row}")
     values = series[~missing]
     if all(isinstance(value, (int, float, Decimal, np.number)) and not isinstance(value, bool) for value in values):
         return Cells("numeric", _float_objects(series, missing), note="decimals read as float64")

@@ -32,7 +32,8 @@ def labels_of(values: Any, name: str) -> np.ndarray[Any, Any]:
         array = array.ravel()
     if array.ndim != 1:
         raise UserError(f"y should be a 1d array, got an array of shape {array.shape} instead.")
-    missing = np.asarray(pd.isna(array))
+    missing = np.asarray(pd.isna(array)) | np.ma.getmaskarray(array)
+    array = np.ma.getdata(array)
     if missing.any():
         count, row = counted(int(missing.sum()), "missing value"), int(missing.argmax()) + 1
         raise UserError(f"Input y contains NaN: target {name!r} has {count}, the first in row {row}")
@@ -46,7 +47,8 @@ def labels_of(values: Any, name: str) -> np.ndarray[Any, Any]:
         check_finite(array.astype(np.float64), name, what="target")
     if array.dtype.kind not in "biufUO":
         raise UserError(f"target {name!r} has values of type {array.dtype}: a target is numbers, text or booleans")
-    return array
+    native = np.dtype(np.float64) if array.dtype == np.longdouble else array.dtype.newbyteorder("=")
+    return array.astype(native, copy=False)  # what Arrow takes
 
 
 def _plain(values: Any, name: str) -> np.ndarray[Any, Any]:
@@ -73,7 +75,7 @@ def _plain(values: Any, name: str) -> np.ndarray[Any, Any]:
         if series.isna().any() or not _is_number(series.dtype):
             return np.array(series.astype(object).to_numpy(), dtype=object)
         return np.asarray(series.to_numpy(dtype=_numpy_dtype(series.dtype)))
-    array = np.asarray(values)
+    array = np.asanyarray(values)  # a mask stays
     if array.dtype.kind == "U" and not isinstance(values, np.ndarray) and any(not isinstance(v, str) for v in values):
         array = np.array(values, dtype=object)  # NumPy makes text of a list of text and numbers
     if array.dtype.kind == "c":
@@ -100,7 +102,10 @@ def _of_objects(array: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
     if kind == "boolean":
         return array.astype(bool)
     if kind == "integer":
-        return np.array([int(value) for value in array], dtype=np.int64)
+        try:
+            return np.array([int(value) for value in array], dtype=np.int64)
+        except OverflowError:
+            raise UserError(f"target {name!r} has whole numbers beyond 64 bits: make them text, or floats") from None
     if kind in ("floating", "mixed-integer-float", "decimal"):
         return np.array([float(value) for value in array], dtype=np.float64)
     raise UserError(
