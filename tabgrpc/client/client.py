@@ -21,6 +21,7 @@ from tabgrpc.wire.channels import connect
 from tabgrpc.wire.errors import Cancelled, InternalError, Unavailable, from_rpc_error, from_status
 
 _PIECE_BYTES = 1 << 20
+_FEW_ROWS = 256  # their answer fits a message whatever the model
 _POLL_SECONDS = 0.25
 _IN_FLIGHT = 16
 _HICCUP_SECONDS = 30.0
@@ -183,8 +184,9 @@ class Client:
         Columns: "prediction"; "proba_<class>" of each class, or "q<level>" of each quantile. timeout: seconds for everything.
         """
         wanted = models_pb2.PredictRequest(quantiles=quantiles)
-        width = self._width(model, wanted)
-        return pa.concat_tables(self.stream(model, iter([as_table(table)]), wanted, width=width, timeout=timeout))
+        rows = as_table(table)
+        width = self._width(model, wanted) if rows.num_rows > _FEW_ROWS else 16
+        return pa.concat_tables(self.stream(model, iter([rows]), wanted, width=width, timeout=timeout))
 
     def stream_predict(
         self,

@@ -23,6 +23,7 @@ class Connection:
 
     def __init__(self, address: str) -> None:
         self.client = Client(address)
+        self._pid = os.getpid()
         self._users: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._left: deque[str] = deque()
@@ -48,7 +49,9 @@ class Connection:
         self._left.append(model)
 
     def tidy(self) -> None:
-        """Deletes the models that were left by their last users."""
+        """Deletes the models that were left by their last users. In a forked child nothing: its parent uses them still."""
+        if self._pid != os.getpid():
+            return
         with suppress(IndexError):
             while True:
                 model = self._left.popleft()
@@ -62,12 +65,11 @@ class Connection:
                         self.client.delete(model)
 
     def serves(self, model: str) -> bool:
-        """Whether the pool has the model."""
+        """Whether the pool has the model ready, not only its files."""
         try:
-            self.client.model(model)
+            return self.client.model(model).loaded
         except NotFound:
             return False
-        return True
 
 
 class Pools:

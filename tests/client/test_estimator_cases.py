@@ -18,6 +18,7 @@ import sklearn
 import torch
 
 from tabgrpc import LocalPool, TabGRPCClassifier, TabGRPCRegressor
+from tabgrpc.client import client, pieces
 from tabgrpc.data import DataWarning, read_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::tabgrpc.data.DataWarning")
@@ -118,6 +119,9 @@ def test_A10_columns_are_found_by_name(fit: Fit, X: np.ndarray, y: np.ndarray) -
     e = pd.DataFrame(X)
     n = fit(e, y)
     assert same(n.predict_proba(e[[3, 2, 1, 0]]), n.predict_proba(e))
+    places = fit(X, y)
+    assert same(places.predict_proba(e[[3, 2, 1, 0]]), places.predict_proba(X)), "an array's places are integer names"
+    assert same(places.predict_proba(e.rename(columns=lambda name: name + 7)), places.predict_proba(X)), "other names are none of them"
     assert m.feature_names_in_.tolist() == list("abcd") and not hasattr(n, "feature_names_in_")
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         assert same(m.predict_proba(X), m.predict_proba(d))
@@ -180,18 +184,17 @@ def test_A16_one_row_one_class_and_fewer_rows_than_workers(fit: Fit, fitreg: Fit
 
 
 @pytest.mark.parametrize("K", [10, 11, 12, 101])
-def test_A17_classes_up_to_ten_and_beyond(fit: Fit, K: int) -> None:
-    """Rows that sum to 1, or, where a pool can't do more than ten, a refusal that states the limit."""
+def test_A17_classes_up_to_ten_and_beyond(fit: Fit, pool: LocalPool, K: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that sum to 1, from the estimator and from a plain client, whose answers come in pieces that fit a message."""
     Z = np.random.default_rng(0).normal(size=(3 * K, 4))
-    refused = ""
-    try:
-        p = fit(Z, np.arange(3 * K) % K, n_estimators=1).predict_proba(Z[:3])
-    except ValueError as error:
-        refused = str(error)
-    if refused:
-        assert K > 10 and f"{K} classes" in refused and "at most 10" in refused
-        return
+    m = fit(Z, np.arange(3 * K) % K, n_estimators=1)
+    p = m.predict_proba(Z[:3])
     assert p.shape == (3, K) and abs(p.sum(1) - 1).max() < 1e-6
+    monkeypatch.setattr(client, "_FEW_ROWS", 0)
+    monkeypatch.setattr(pieces, "_ANSWER_BYTES", 8 * (2 + 2 * K) * 2)  # room for two rows
+    found = pool.client.predict(m.model_.name, pa.table({str(i): Z[:3, i] for i in range(4)}))
+    assert np.array_equal(np.stack([found[f"proba_{each}"] for each in range(K)], axis=1), p)
+    assert max(len(each) for each in found["prediction"].chunks) <= 2
     if K > 10:
         with pytest.raises(ValueError, match="support_many_classes"):
             fit(Z, np.arange(3 * K) % K, support_many_classes=False)
@@ -229,6 +232,8 @@ def test_A21_missing_targets_are_refused_with_their_count(fit: Fit, fitreg: Fit,
         fitreg(X, a)
     with pytest.raises(ValueError, match="1 infinite value"):
         fitreg(X, np.r_[np.inf, X[1:, 0]])
+    with pytest.raises(ValueError, match="1 missing value, the first in row 5"):
+        fit(X, np.ma.masked_array(y, np.arange(40) == 4))
     with pytest.raises(ValueError, match="1 infinite value"):
         fit(X, np.r_[np.inf, y[1:]])
 
@@ -340,7 +345,8 @@ def test_X8_mistakes_are_found_before_the_fit(fit: Fit, fitreg: Fit, X: np.ndarr
         with pytest.raises(ValueError):
             fit(X, y, **wrong)
     old = {"checkpoint_version": "tabicl-classifier-v1-20250208.ckpt", "model_path": None}
-    for wrong in ({"kv_cache": "no"}, {"device": "tpu"}, old, {"random_state": "x"}):
+    seeds = [{"random_state": seed} for seed in ("x", 2**64, 0.5)]
+    for wrong in ({"kv_cache": "no"}, {"device": "tpu"}, old, *seeds, {"random_state": -1, "norm_methods": "quantile"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             fit(X, y, **wrong)
 
@@ -354,7 +360,7 @@ def test_X9_arrays_of_every_make(fit: Fit, X: np.ndarray, y: np.ndarray) -> None
     wide[::2, ::2] = X
     makes = [
         X.tolist(), locked, np.asfortranarray(X), wide[::2, ::2], torch.from_numpy(X), X.astype(object), X.astype(">f8"),
-        X.astype(np.longdouble), pd.DataFrame(X), pa.table({str(i): X[:, i] for i in range(4)}),
+        X.astype(np.longdouble), np.ma.masked_array(X), pd.DataFrame(X), pa.table({str(i): X[:, i] for i in range(4)}),
     ]  # fmt: skip
     for made in makes:
         assert same(m.predict_proba(made), want), type(made)
@@ -363,8 +369,11 @@ def test_X9_arrays_of_every_make(fit: Fit, X: np.ndarray, y: np.ndarray) -> None
         fit(np.array([["a", "b"]] * 40, dtype=object), y)
     with pytest.raises(ValueError, match="Complex"):
         fit(X + 1j, y)
-    with pytest.raises(ValueError, match="2D"):
-        fit(X[:, 0], y)
+    for one in (X[:, 0], pd.Series(X[:, 0])):
+        with pytest.raises(ValueError, match="2D"):
+            fit(one, y)
+    for kind in (">i4", "g"):
+        assert same(fit(X, y.astype(kind)).predict_proba(X), want)
 
 
 def test_dates_durations_and_times_are_expanded_and_told(fit: Fit, X: np.ndarray) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -128,6 +129,26 @@ def test_C06_many_fits_leave_nothing(fit: Fit, pool: LocalPool, X: np.ndarray, y
         m.close()
     after = {worker.memory_used for worker in pool.client.pool().workers}, len(names(pool)), len(list(pool.store.iterdir()))
     assert after == before
+
+
+def test_D09_a_forked_child_asks_and_stops_nothing(fit: Fit, pool: LocalPool, X: np.ndarray, y: np.ndarray) -> None:
+    """Pools and estimators come along into a fork of a user's process; what they close there is not theirs."""
+    m = fit(X, y, random_state=109)
+    want = m.predict_proba(X[:3])
+
+    def ask() -> None:
+        same = np.array_equal(m.predict_proba(X[:3]), want)
+        pool.close()
+        os._exit(0 if same else 1)
+
+    child = multiprocessing.get_context("fork").Process(target=ask)
+    child.start()
+    child.join(60)
+    if child.exitcode is None:
+        child.kill()
+    assert child.exitcode == 0
+    assert m.model_.name in names(pool) and pool.store.exists()
+    assert np.array_equal(m.predict_proba(X[:3]), want)
 
 
 SCRIPT = """

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tabgrpc.client import features
@@ -72,8 +73,9 @@ def test_one_type_is_an_array_several_are_a_dict(fitreg: Fit, X: np.ndarray, tar
     for wrong, match in (({"output_type": "sd"}, "sd"), ({"output_type": "quantiles", "alphas": [0.5, 1.0]}, "alphas")):
         with pytest.raises(ValueError, match=match):
             r.predict(X[:3], **wrong)
-    with pytest.raises(ValueError, match="n_draws"):
-        r.predict(X[:3], "draws", n_draws=0)
+    for wrong, match in (({"n_draws": 0}, "n_draws"), ({"n_draws": 2.5}, "n_draws"), ({"n_draws": 10_001}, "n_draws"), ({"seed": -1}, "seed")):
+        with pytest.raises(ValueError, match=match):
+            r.predict(X[:3], "draws", **wrong)
 
 
 def test_probabilities_logits_and_temperature(fit: Fit, X: np.ndarray, y: np.ndarray, Q: np.ndarray) -> None:
@@ -108,6 +110,19 @@ def test_large_inputs_are_streamed(fit: Fit, X: np.ndarray, y: np.ndarray, monke
     Q[1999, 2] = np.inf
     with pytest.raises(ValueError, match="row 2000"):
         m.predict_proba(Q)
+    odd = pd.DataFrame(Q, columns=list("abcd")).astype({"c": object})
+    odd.at[1998, "c"] = (1, 2)  # found here, before anything is sent
+    with pytest.raises(TypeError, match=r"'2', row 1999|'c', row 1999"):
+        m.predict_proba(odd)
+
+
+def test_rows_of_any_length_fit_a_message(fit: Fit, X: np.ndarray, y: np.ndarray) -> None:
+    """Long categories and a few long texts: a message may have 16 MiB, whatever its share of the table's rows."""
+    m = fit(pd.DataFrame({"k": ["a", "b"] * 20, "x": X[:, 0]}), y, n_estimators=1)
+    texts = [f"{i}" + "x" * 300_000 for i in range(64)]
+    plain = pd.DataFrame({"k": ["never"] * 64, "x": np.linspace(-1, 1, 64)})
+    for column in (texts, pd.Categorical(texts)):
+        assert np.array_equal(m.predict_proba(plain.assign(k=column)), m.predict_proba(plain))
 
 
 @pytest.mark.slow
