@@ -29,7 +29,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str
 
 def cases() -> list[tuple[str, str, int, int]]:
     """(weights, task, rows, members): every size with one or eight members, on trained and on random weights."""
-    sizes = {"trained": ((1, 1), (7, 1), (300, 8), (5_000, 1)), "random": ((1, 1), (7, 8), (300, 1), (300, 8), (5_000, 1))}
+    sizes = {"trained": ((1, 1), (7, 1), (300, 8), (1_500, 1)), "random": ((1, 1), (7, 8), (300, 1), (300, 8), (1_500, 1))}
     return [(weights, task, rows, members) for weights in sizes for task in TASKS for rows, members in sizes[weights]]
 
 
