@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")  # shap would compile for half a minute what runs here for milliseconds
 settings.register_profile("tabgrpc", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("tabgrpc")
 

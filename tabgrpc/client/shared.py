@@ -52,17 +52,33 @@ class Connection:
         """Deletes the models that were left by their last users. In a forked child nothing: its parent uses them still."""
         if self._pid != os.getpid():
             return
+        busy = []
         with suppress(IndexError):
             while True:
                 model = self._left.popleft()
                 with self._lock:
                     self._users[model] -= 1
-                    gone = self._users[model] <= 0
-                    if gone:
-                        del self._users[model]
-                if gone:
-                    with suppress(ServiceError):  # the pool may have ended, or dropped it by itself
-                        self.client.delete(model)
+                if not self._delete_unused(model):
+                    busy.append(model)
+        with self._lock:
+            self._users.update(busy)
+        self._left.extend(busy)
+
+    def _delete_unused(self, model: str) -> bool:
+        """Deletes a model that nobody uses. False, and nothing done, while a thread fits or loads it, who will be its user."""
+        lock = self.alone(model)
+        if not lock.acquire(blocking=False):
+            return False
+        try:
+            with self._lock:
+                if self._users[model] > 0:
+                    return True
+                del self._users[model]
+            with suppress(ServiceError):  # the pool may have ended, or dropped it by itself
+                self.client.delete(model)
+        finally:
+            lock.release()
+        return True
 
     def serves(self, model: str) -> bool:
         """Whether the pool has the model ready, not only its files."""

@@ -10,8 +10,11 @@ import pytest
 import torch
 
 from tabgrpc import LocalPool, TabGRPCClassifier, TabGRPCRegressor
+from tabgrpc.backbones.network import TabICL
 from tabgrpc.checkpoints import load_checkpoint
 
+SMALL = {"embed_dim": 16, "col_num_blocks": 2, "col_nhead": 2, "col_num_inds": 8, "row_num_blocks": 2, "row_nhead": 2}
+SMALL |= {"icl_num_blocks": 3, "icl_nhead": 2}
 KINDS = {"classification": "classifier", "regression": "regressor"}
 
 
@@ -23,22 +26,34 @@ def pool() -> Iterator[LocalPool]:
 
 @pytest.fixture(scope="session")
 def upstream_files(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], str]:
-    """(weights, task) to a `.ckpt`: "mini" as it is packaged; "perturbed" with no zero left that would hide what it multiplies."""
+    """(weights, task) to a `.ckpt`: "mini" as it is packaged; "small" is quick, and random, so that no zero hides what it multiplies."""
     folder = tmp_path_factory.mktemp("upstream")
     found = {}
     for task, kind in KINDS.items():
-        checkpoint = load_checkpoint("mini", task)
-        for weights in ("mini", "perturbed"):
-            state, generator = checkpoint.state_dict(), torch.Generator().manual_seed(7)
-            if weights == "perturbed":
-                state = {
-                    name: t + torch.randn(t.shape, generator=generator) * (0.05 if t.ndim < 2 else 0.1 / t.shape[-1] ** 0.5)
-                    for name, t in sorted(state.items())  # a file gives them in no order
-                }
+        mini = load_checkpoint("mini", task)
+        for weights, config, state in (("mini", mini.config, mini.state_dict()), ("small", *_small(kind))):
             path = folder / f"{weights}-{kind}.ckpt"
-            torch.save({"config": checkpoint.config, "state_dict": state}, path)
+            torch.save({"config": config, "state_dict": state}, path)
             found[weights, task] = str(path)
     return found
+
+
+def _small(kind: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """A small network's configuration and random weights."""
+    classes = {"max_classes": 10, "num_quantiles": 0} if kind == "classifier" else {"max_classes": 0, "num_quantiles": 99}
+    config = {**classes, **SMALL, "row_rope_interleaved": False, "zero_init": False}
+    torch.manual_seed(7)
+    network = TabICL(**config)
+    for name, parameter in network.named_parameters():
+        if "freqs" not in name:
+            parameter.data.add_(torch.randn_like(parameter) * 0.08)
+    return config, network.state_dict()
+
+
+@pytest.fixture(scope="session")
+def small(upstream_files: dict[tuple[str, str], str]) -> str:
+    """The small network's classifier, for what doesn't hang on answers that are right."""
+    return upstream_files["small", "classification"]
 
 
 @pytest.fixture

@@ -55,15 +55,15 @@ def test_B02_threads_fit_the_same_at_once(pool: LocalPool, X: np.ndarray, y: np.
 
 
 @pytest.mark.timeout(300)
-def test_B04_B10_other_workers_a_lost_worker_and_many_features(fit: Fit, pool: LocalPool) -> None:
+def test_B04_B10_other_workers_a_lost_worker_and_many_features(fit: Fit, small: str) -> None:
     """Three workers give the bits of two, again after one was killed; 200 features, where others sample."""
     Z = np.random.default_rng(0).normal(size=(260, 200))  # rows of three blocks
     t = (Z[:, 0] > 0).astype(int)
-    reference = fit(Z, t, n_estimators=1)
+    reference = fit(Z, t, n_estimators=1, model_path=small)
     want = reference.predict_proba(Z[:70])
     assert np.array_equal(reference.predict_proba(Z[:70]), want)
     with LocalPool(3) as other:
-        m = fit(Z, t, n_estimators=1, pool=other)
+        m = fit(Z, t, n_estimators=1, model_path=small, pool=other)
         assert np.array_equal(m.predict_proba(Z[:70]), want)
         os.kill(other.client.pool().workers[0].pid, signal.SIGKILL)
         assert np.array_equal(m.predict_proba(Z[:70]), want)
@@ -87,7 +87,7 @@ from tabgrpc import LocalPool, TabGRPCClassifier
 if __name__ == "__main__":
     X = np.random.default_rng(0).normal(size=(40, 4))
     with LocalPool(1) as pool:
-        m = TabGRPCClassifier(4, model_path="mini", pool=pool).fit(X, np.where(X[:, 0] > 0, "p", "n"))
+        m = TabGRPCClassifier(2, model_path="mini", pool=pool).fit(X, np.where(X[:, 0] > 0, "p", "n"))
         print(m.classes_.tolist(), hashlib.sha1(m.predict_proba(X).tobytes()).hexdigest(), m.model_.name)
     print(list({"none", "power"}), file=sys.stderr)
 """
@@ -113,7 +113,7 @@ def test_B06_the_hash_seed_changes_nothing(seeds: Any, tmp_path: Path, fit: Fit)
     assert all(run.returncode == 0 for run in runs), ended
     assert len({err.splitlines()[-1] for _, err in ended}) == 2, "sets of text were ordered alike: other seeds would show more"
     X = np.random.default_rng(0).normal(size=(40, 4))
-    here = fit(X, np.where(X[:, 0] > 0, "p", "n"), n_estimators=4)
+    here = fit(X, np.where(X[:, 0] > 0, "p", "n"), n_estimators=2)
     line = f"{here.classes_.tolist()} {hashlib.sha1(here.predict_proba(X).tobytes()).hexdigest()} {here.model_.name}"
     assert {out.strip() for out, _ in ended} == {line}
 

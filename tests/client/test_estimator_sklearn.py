@@ -70,7 +70,7 @@ def test_pipelines_searches_and_calibration(pool: LocalPool, X: np.ndarray, y: n
 def test_cross_validation_is_upstreams(pool: LocalPool, X: np.ndarray, upstream_files: dict[tuple[str, str], str]) -> None:
     """The change of one import, as in a user's script; log loss moves with every probability."""
     y = np.where(X[:, 0] + X[:, 1] > 0, "yes", "no")
-    path = upstream_files["perturbed", "classification"]
+    path = upstream_files["small", "classification"]
     scores = [
         cross_val_score(each, X, y, cv=3, scoring="neg_log_loss")
         for each in (TabICLClassifier(2, model_path=path, device="cpu"), TabGRPCClassifier(2, model_path=path, pool=pool))
