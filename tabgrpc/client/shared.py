@@ -125,9 +125,11 @@ _POOLS = Pools()  # the process's, which is what "started once and shared in the
 
 
 def connection_of(pool: LocalPool | str | None, device: str = "auto") -> Connection:
-    """pool: a running pool, an address ("host:port", "unix:/path"), or None for the shared local one."""
+    """pool: a running pool, an address ("host:port", "unix:/path"), or None for the shared local one. Raises TypeError for others."""
     if pool is None:
         pool = _POOLS.local(device)
+    if not isinstance(pool, str) and not hasattr(pool, "address"):
+        raise TypeError(f"pool must be an address, a LocalPool or None, not {pool!r}")
     return _POOLS.connection(pool if isinstance(pool, str) else pool.address)
 
 

@@ -139,7 +139,7 @@ def from_series(series: pd.Series[Any], name: str, first_row: int = 1) -> Cells:
         return from_array(series.to_numpy(), name)
     if isinstance(dtype, pd.StringDtype):
         missing = series.isna().to_numpy()
-        return cells.empty(len(series)) if missing.all() and len(series) else Cells("categorical", _strings(series))
+        return cells.empty(len(series)) if missing.all() and len(series) else Cells("categorical", _strings(series, name))
     if pd.api.types.is_extension_array_dtype(dtype) and not pd.api.types.is_object_dtype(dtype):
         return cells.from_arrow(pa.array(series), name)
     return _objects(series, name, first_row)
@@ -164,9 +164,12 @@ def _categorical(series: pd.Series[Any]) -> Cells:
     return Cells("categorical", keys.take(pa.array(codes, mask=codes < 0)), numbers=numbers)
 
 
-def _strings(series: pd.Series[Any]) -> pa.Array:
+def _strings(series: pd.Series[Any], name: str) -> pa.Array:
     """A column of text and missing values, the fast way."""
-    strings = pa.array(series, pa.string(), from_pandas=True)
+    try:
+        strings = pa.array(series, pa.string(), from_pandas=True)
+    except UnicodeEncodeError as error:  # half of a pair of surrogates, from a file that was decoded carelessly
+        raise UserError(f"column {name!r} has text that isn't Unicode: {error}") from None
     return strings.combine_chunks() if isinstance(strings, pa.ChunkedArray) else strings
 
 
@@ -181,7 +184,7 @@ def _objects(series: pd.Series[Any], name: str, first_row: int = 1) -> Cells:
         return cells.empty(len(series))
     kind = pd.api.types.infer_dtype(series[~missing], skipna=True)
     if kind == "string":
-        return Cells("categorical", _strings(series))
+        return Cells("categorical", _strings(series, name))
     if kind == "boolean":
         return Cells("boolean", _texts(series, missing))
     if kind == "integer":

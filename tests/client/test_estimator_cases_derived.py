@@ -81,6 +81,8 @@ def test_X8_mistakes_are_found_before_the_fit(fit: Fit, fitreg: Fit, X: np.ndarr
             fit(X, y, n_estimators=bad)
     with pytest.raises(TypeError, match="n_estimators"):
         fit(X, y, n_estimators=2.5)
+    with pytest.raises(TypeError, match="pool must be"):
+        fit(X, y, pool=7)
     with pytest.raises(ValueError, match="regressor"):
         fit(X, y, model_path=upstream_files["mini", "regression"])
     with pytest.raises(ValueError, match="classifier"):

@@ -146,6 +146,11 @@ def test_messages_count_rows_over_a_whole_table() -> None:
         type(frame)(frame.columns, frame.rows, frame.named, first_row=1001).cells("c")
 
 
+def test_text_that_is_none_is_refused_by_name() -> None:
+    with pytest.raises(UserError, match="'c' has text that isn't Unicode"):
+        encoded(objects(["a", "\ud800"] * (N // 2)))
+
+
 @pytest.mark.parametrize("one", [pd.Series([1.0, 2.0]), np.ones(3), [1.0, 2.0], pa.array([1.0])], ids=lambda one: type(one).__name__)
 def test_one_column_is_not_a_table(one: Any) -> None:
     with pytest.raises(UserError, match="Expected 2D array, got 1D array"):
