@@ -56,6 +56,12 @@ def small(upstream_files: dict[tuple[str, str], str]) -> str:
     return upstream_files["small", "classification"]
 
 
+@pytest.fixture(scope="session")
+def small_regressor(upstream_files: dict[tuple[str, str], str]) -> str:
+    """The same, its regressor."""
+    return upstream_files["small", "regression"]
+
+
 @pytest.fixture
 def fit(pool: LocalPool) -> Callable[..., TabGRPCClassifier]:
     """fit(X, y, **parameters) on the shared pool."""

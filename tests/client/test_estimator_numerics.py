@@ -23,9 +23,11 @@ from tabgrpc.wire.errors import ServiceError
 Fit = Callable[..., Any]
 
 
-def test_B01_batches_of_any_size_give_the_same_bits(fit: Fit, fitreg: Fit, X: np.ndarray, y: np.ndarray) -> None:
+def test_B01_batches_of_any_size_give_the_same_bits(
+    fit: Fit, fitreg: Fit, small: str, small_regressor: str, X: np.ndarray, y: np.ndarray
+) -> None:
     Q = np.random.default_rng(1).normal(size=(130, 4))
-    m, r = fit(X, y), fitreg(X, X[:, 0])
+    m, r = fit(X, y, model_path=small), fitreg(X, X[:, 0], model_path=small_regressor)
     types = ["mean", "quantiles", "variance", "mode"]
     whole, numbers = m.predict_proba(Q), r.predict(Q, types)
     for size, rows in ((1, 8), (7, 35), (64, 130)):

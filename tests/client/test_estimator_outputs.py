@@ -57,8 +57,8 @@ def test_outputs_agree_with_each_other(fitreg: Fit, X: np.ndarray, target: np.nd
     assert ((out["mode"] >= low) & (out["mode"] <= high)).all()
 
 
-def test_draws_go_by_seed_and_row_alone(fitreg: Fit, X: np.ndarray, target: np.ndarray) -> None:
-    r = fitreg(X, target)
+def test_draws_go_by_seed_and_row_alone(fitreg: Fit, small_regressor: str, X: np.ndarray, target: np.ndarray) -> None:
+    r = fitreg(X, target, model_path=small_regressor)
     Q = np.random.default_rng(2).normal(size=(1100, 4))  # several requests: 500 draws a row make answers wide
     whole = r.predict(Q, "draws", n_draws=500, seed=9)
     assert np.array_equal(r.predict(Q[:70], "draws", n_draws=500, seed=9), whole[:70])
