@@ -100,6 +100,9 @@ def capacity(
     """The most context rows that fit, by plan, on 1, 2, 4 and 8 GPUs."""
     for count in (1, 2, 4, 8):
         rows = most_rows(features, dtype, count, bytes_of(memory))
+        if not rows:
+            print(f"{count} GPU{'s' if count > 1 else ' '}  not one block of rows fits")
+            continue
         print(f"{count} GPU{'s' if count > 1 else ' '}  {rows:>12,} rows x {features}, {dtype}")
 
 
@@ -127,6 +130,8 @@ def most_rows(features: int, dtype: str, count: int, memory: int) -> int:
             return False
         return True
 
+    if not fits(1):
+        return 0
     low, high = 1, 1 << 32
     while high - low > 1024:
         middle = (low + high) // 2

@@ -31,6 +31,7 @@ class WorkerProcess:
         reader, writer = os.pipe()
         command = [sys.executable, "-m", "tabgrpc_workers", "--bind", f"unix:{path}", "--threads", str(threads)]
         command += ["--device", devices.of_slot(device, slot), "--share", str(devices.sharing(device, beside))]
+        command += ["--beside", str(max(1, beside))]
         command += ["--memory", str(memory), "--ready", str(writer), "--follow-parent"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         try:

@@ -17,7 +17,9 @@ def dev(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("visible", "count"), [(None, 4), ("", 0), ("-1", 0), ("2", 1), ("0,3", 2), ("GPU-7a,GPU-8b", 2), ("0,1,2,3,4,5", 4)])
+@pytest.mark.parametrize(
+    ("visible", "count"), [(None, 4), ("", 0), ("-1", 0), ("2", 1), ("0,3", 2), ("GPU-7a,GPU-8b", 2), ("0,1,2,3,4,5", 4)]
+)
 def test_the_gpus_that_are_visible(dev: Path, visible: str | None, count: int) -> None:
     """CUDA_VISIBLE_DEVICES is honoured; the driver's other files are no GPUs."""
     assert devices.gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}, dev) == count

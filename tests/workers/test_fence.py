@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tabgrpc_workers.device import finished
 from tabgrpc_workers.models import Models
 
 from tabgrpc.checkpoints import load_checkpoint
@@ -68,4 +69,4 @@ def test_a_worker_checks_what_it_is_told() -> None:
     with pytest.raises(InvalidArgument, match="runs outside"):
         models.prepare(ref(models, 1), SPEC, [pb.MemberShard(member=0, runs=[pb.BlockRun(start=0, stop=4)])])
     with pytest.raises(OutOfMemory, match="1,000,000,000,000"):
-        models.admit(10**12)
+        finished(models.residency.reserve("m", 10**12))

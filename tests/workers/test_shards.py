@@ -127,3 +127,29 @@ def test_B08_extreme_logits_are_an_error_and_never_nan() -> None:
     assert all(bool(torch.isfinite(t).all()) for t in (part.acc, part.sum, part.peak, part.divide()))
     with pytest.raises(NotReady, match="not finite"):
         checked(torch.tensor([[0.1, float("nan")]]), 3)
+
+
+def test_a_dropped_shard_goes_at_once(monkeypatch):
+    """A device that keeps captured runs with a shard. Catches a run that keeps the shard: its K/V would outlive it until a collection."""
+    import gc
+    import weakref
+
+    from tabgrpc_workers.recipes import CpuRecipe
+
+    monkeypatch.setattr(CpuRecipe, "captured", lambda self, function: function)
+    net = backbone("classifier")
+    x, y, asked = table("classifier", 300, 3)
+    gc.disable()
+    try:
+        with Pool(net, x, y) as pool:
+            pool.fit()
+            captured = pool.predict(asked)
+            model = pool.models[0]
+            assert model.shards[0].captured
+            held = weakref.ref(model.shards.pop(0))
+            assert held() is None
+    finally:
+        gc.enable()
+    monkeypatch.undo()
+    with Pool(net, x, y).fit() as plain:
+        assert torch.equal(plain.predict(asked), captured)

@@ -34,7 +34,8 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--threads", type=int, default=1, help="quanta computed at once")
     parser.add_argument("--memory", type=int, default=0, help="bytes that shards may take; 0 is three quarters of what is free")
-    parser.add_argument("--share", type=int, default=1, help="workers that share what is free")
+    parser.add_argument("--share", type=int, default=1, help="workers that share what is free of the device")
+    parser.add_argument("--beside", type=int, default=1, help="workers on this machine, which share its host memory")
     parser.add_argument("--host-memory", type=int, default=0, help="bytes for what a GPU has no room for; 0 is half of what is free")
     parser.add_argument("--spill", default="", help="folder for models that memory has no room for and that aren't saved as K/V")
     parser.add_argument("--ready", type=int, default=-1, help="file descriptor to write the address to")
@@ -58,7 +59,7 @@ def main() -> int:
     lifecycle.many_files()
     host = options.host_memory
     if own.kind == "cuda" and not host:
-        host = CpuMachine().free_memory() // 2 // max(1, options.share)
+        host = CpuMachine().free_memory() // 2 // max(1, options.beside)
     models = Models(memory, own, Path(options.spill) if options.spill else None, host)
     service = ShardService(models, Device(options.threads if own.kind == "cpu" else 1, own), policy)
     server = grpc.server(ThreadPoolExecutor(_THREADS, "grpc"), options=SERVER_OPTIONS, maximum_concurrent_rpcs=4 * _THREADS)

@@ -73,7 +73,7 @@ def table(rows: int, features: int) -> tuple[Tensor, Tensor, Tensor]:
     """Context rows, their classes and query rows, float32 on the device."""
     generator = torch.Generator("cuda").manual_seed(0)
     x = torch.randn(rows, features, device="cuda", generator=generator)
-    y = ((x[:, 0] + x[:, 1] * x[:, 2]) > 0).float() + (x[:, 3] > 1).float()
+    y = ((x[:, 0] + x[:, 1 % features] * x[:, 2 % features]) > 0).float() + (x[:, 3 % features] > 1).float()
     return x, y, torch.randn(QUERIES, features, device="cuda", generator=generator)
 
 
@@ -156,6 +156,7 @@ class Bench:
     def run(self, repeats: int, profile: bool) -> dict[str, Any]:
         """All figures. The bits of all batch sizes are compared."""
         ceilings = measured_ceilings()
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         if repeats:
             first = seconds(self.fit)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -19,8 +21,8 @@ from tabgrpc_workers.shard import ModelShards, Shard
 
 def tile(model: ModelShards, shard: Shard, x: Tensor, asked: Head) -> Task[Tensor]:
     """x: (tile, F) to outputs (tile, O), for a member that this worker owns whole."""
-    if shard.away is None and (run := _captured(model, shard, asked.embeddings)) is not None:
-        yield
+    yield
+    if shard.away is None and (run := _captured(model, shard, asked.embeddings)) is not None:  # no other task between this and its run
         out = run(x)
         return out.clone() if asked.embeddings else model.backbone.outputs(out, asked)
     hidden = yield from vectors(model, shard, x.to(model.backbone.device))
@@ -36,15 +38,19 @@ def tile(model: ModelShards, shard: Shard, x: Tensor, asked: Head) -> Task[Tenso
 
 
 def _captured(model: ModelShards, shard: Shard, embeddings: bool) -> Callable[[Tensor], Tensor] | None:
+    """What a shard keeps must not keep the shard: a dropped one's K/V would stay until the garbage collector comes by."""
     if embeddings not in shard.captured:
+        bare, held = replace(model, shards={}), ref(shard)  # of an epoch that may be gone when another batch size is asked for
 
         def run(x: Tensor) -> Tensor:
-            hidden = finished(vectors(model, shard, x))
+            own = held()
+            assert own is not None  # whoever runs this has it
+            hidden = finished(vectors(bare, own, x))
             if embeddings:
                 return hidden
-            for layer in range(model.backbone.shape.icl_layers):
-                hidden = model.recipe.query(layer, hidden, shard.kv[layer], model.geometry)
-            return model.backbone.decode(hidden)
+            for layer in range(bare.backbone.shape.icl_layers):
+                hidden = bare.recipe.query(layer, hidden, own.kv[layer], bare.geometry)
+            return bare.backbone.decode(hidden)
 
         if (captured := model.recipe.captured(run)) is None:
             return None

@@ -51,7 +51,7 @@ class Home:
     files: Mapping[str, StoredFile]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Shard:
     """One member's part. kv[layer] has a KVRun for each run; inducing K/V are whole on every owner.
 
@@ -103,10 +103,10 @@ class Shard:
         inner += sum(t.numel() * t.element_size() for digit in self.digits for kv in digit.inducing for t in (kv.k, kv.v))
         inner += sum(cells.values.numel() * cells.values.element_size() for digit in self.digits for cells in list(digit.cells.values()))
         tensors: list[Tensor] = [t for kv in self.inducing for t in (kv.k, kv.v)]
-        tensors += [cells.values for cells in self.cells.values()]
+        tensors += [cells.values for cells in list(self.cells.values())]
         for data in self.data:
             tensors += [data.x, data.y] + ([] if data.hidden is None else [data.hidden])
-        tensors += [kept for start, kept in self.vectors.items() if all(kept is not data.hidden for data in self.data)]
+        tensors += [kept for start, kept in list(self.vectors.items()) if all(kept is not data.hidden for data in self.data)]
         return inner + sum(t.numel() * t.element_size() for t in tensors) + sum(run.nbytes for layer in self.kv for run in layer)
 
 

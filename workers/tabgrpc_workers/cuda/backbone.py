@@ -102,7 +102,7 @@ class CudaTabICL(TabICLBackbone):
 
     def embed(self, x: Tensor, y: Tensor | None, groups: range) -> Tensor:
         e = self._embedding
-        return cells.embed(x, y, groups, e.weight, e.bias, e.target, e.skip, self.dtype)
+        return cells.embed(x, y, groups, e.weight, e.bias, e.target, e.skip, self.dtype, self.max_classes)
 
     def inducing_queries(self, block: int, rows: int) -> Tensor:
         q = super().inducing_queries(block, rows)

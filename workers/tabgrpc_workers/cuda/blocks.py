@@ -30,6 +30,7 @@ class Rope:
 def _tokens(x_ptr, first_ptr, base, stride, at, mask, E: tl.constexpr, FIRST: tl.constexpr):  # type: ignore[no-untyped-def]
     """Rows ``at`` of a group, (n, E) float32; the first FIRST of them come from another table."""
     cols = tl.arange(0, E)
+    at = at.to(tl.int64)  # a quantum of a table with thousands of features has more than 2 ** 31 numbers
     if FIRST > 0:
         x = tl.load(x_ptr + base + (at - FIRST)[:, None] * stride + cols[None, :], mask=(mask & (at >= FIRST))[:, None], other=0.0)
         head = tl.load(first_ptr + at[:, None] * E + cols[None, :], mask=(at < FIRST)[:, None], other=0.0)

@@ -43,14 +43,22 @@ def _embed(  # type: ignore[no-untyped-def]
 
 
 def embed(
-    x: Tensor, y: Tensor | None, groups: range, weight: Tensor, bias: Tensor, target: Tensor, skip: float, dtype: torch.dtype
+    x: Tensor,
+    y: Tensor | None,
+    groups: range,
+    weight: Tensor,
+    bias: Tensor,
+    target: Tensor,
+    skip: float,
+    dtype: torch.dtype,
+    classes: int,
 ) -> Tensor:
     """x: (R, F), y: (R,) or None, both contiguous. weight: (features a group, E), bias: (E,), float32. Returns (g, R, E).
 
-    target: (classes, E) a row for each class, or (2, E) slope and offset of a regression's targets (then ``y`` isn't a class).
+    target: (classes, E) a row for each class, or (2, E) slope and offset of a regression's targets, if ``classes`` is 0.
     """
     out = torch.empty(len(groups), x.shape[0], weight.shape[1], dtype=dtype, device=x.device)
-    targets = 0 if y is None else (1 if target.shape[0] == 2 else target.shape[0])
+    targets = 0 if y is None else max(classes, 2) if classes else 1
     _embed[(triton.cdiv(x.shape[0], ROWS), len(groups))](
         x, x if y is None else y, weight, bias, target, out, x.shape[0], x.shape[1], groups.start, skip,
         E=weight.shape[1], SIZE=weight.shape[0], TARGETS=targets, BLOCK=ROWS,
