@@ -43,7 +43,7 @@ def test_probabilities_are_upstreams(name: str, pool: LocalPool, upstream_files:
     assert (mine.predict(queries) == peer.predict(queries))[sure].all()
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if place % 2 else name for place, name in enumerate(TABLES)])
 def test_regression_outputs_are_upstreams(name: str, pool: LocalPool, upstream_files: dict[tuple[str, str], str]) -> None:
     """All of upstream's outputs at once; tolerance of the target's spread, the scale in which the network computes."""
     peer, mine, queries = pair("regression", name, upstream_files, pool)
