@@ -198,7 +198,10 @@ class WorkerPool:
         """Bytes for a model's shards that each of these workers could make room of: what isn't pinned or in a fit."""
 
         def one(worker: Worker) -> int:
-            info = unary(worker.stub.GetWorker, pb.GetWorkerRequest(), Scope(_CALL_SECONDS))
+            try:
+                info = unary(worker.stub.GetWorker, pb.GetWorkerRequest(), Scope(_CALL_SECONDS))
+            except Unavailable:  # it died just now: a plan goes by what its replacement will have, and who needs it waits for that
+                return worker.memory_budget
             return max(int(info.memory_budget) - int(info.memory_fixed), 0)
 
         with ThreadPoolExecutor(len(workers)) as threads:
