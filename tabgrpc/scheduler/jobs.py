@@ -75,7 +75,7 @@ class Prepared:
 def prepare(table: pa.Table, options: pb.FitOptions, pool: WorkerPool, scope: Scope) -> Prepared:
     """Schema, members and plan of a table. Raises InvalidArgument for what the caller must mend, OutOfMemory when nothing fits."""
     dtype = options.dtype or "float32"
-    device = pool.policy().device
+    device = pool.wait_serving(scope)[0].device  # not before one serves: a fit waits for a replacement
     if dtype not in DTYPES[device]:
         raise InvalidArgument(f"dtype {dtype!r} is not computed by this pool ({device}); {', '.join(DTYPES[device])} are")
     if options.n_estimators > 1024:
