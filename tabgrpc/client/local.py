@@ -32,18 +32,15 @@ class LocalPool:
 
         Raises tabgrpc.wire.errors.Unavailable, saying why, if a worker doesn't start.
         """
-        from tabgrpc.scheduler import devices
         from tabgrpc.scheduler.scheduler import Scheduler
         from tabgrpc.scheduler.server import Server
-        from tabgrpc.scheduler.workers import WorkerPool
+        from tabgrpc.scheduler.starting import start
 
         self._own_store = store is None
         self.store = Path(tempfile.mkdtemp(prefix="tabgrpc-store-")) if store is None else Path(store)
         self._sockets = private_directory()
-        where = devices.chosen(device)
-        count = devices.workers(where) if workers is None else workers
         try:
-            pool = WorkerPool(count, device=where, threads=threads, memory=memory, exchange=exchange)
+            pool = start(workers, device, threads=threads, memory=memory, exchange=exchange)
         except BaseException:
             self._remove()
             raise

@@ -15,10 +15,9 @@ from typing import IO
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from tabgrpc.scheduler import devices
 from tabgrpc.scheduler.scheduler import Scheduler
 from tabgrpc.scheduler.services import ModelService, PoolService, TableService
-from tabgrpc.scheduler.workers import WorkerPool
+from tabgrpc.scheduler.starting import start
 from tabgrpc.v1 import models_pb2_grpc, pool_pb2_grpc, tables_pb2_grpc
 from tabgrpc.wire import channels
 from tabgrpc.wire.channels import SERVER_OPTIONS, AddressInUse
@@ -70,13 +69,11 @@ def serve(
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    where = devices.chosen(device)
-    spawn = workers if workers is not None else (0 if attach else devices.workers(where))
     with lock:
         try:
             probe = grpc.server(ThreadPoolExecutor(1), options=SERVER_OPTIONS)
             address = _claim(probe, bind)  # before any worker is started: a taken port costs nothing
-            pool = WorkerPool(spawn, attach, where, threads, memory, exchange)
+            pool = start(workers, device, attach, threads, memory, exchange)
         except (AddressInUse, OSError) as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

@@ -14,7 +14,8 @@ from pathlib import Path
 from tabgrpc.scheduler import devices
 from tabgrpc.wire.errors import Unavailable
 
-READY_SECONDS = 120.0
+READY_SECONDS = {"cpu": 120.0, "cuda": 600.0}
+"""On a GPU the first start of all compiles kernels."""
 STOP_SECONDS = 35.0
 
 
@@ -27,6 +28,7 @@ class WorkerProcess:
 
         The socket's name is unique, so that no two workers ever share one."""
         self.slot = slot
+        self._ready_seconds = READY_SECONDS["cuda" if device.startswith("cuda") else "cpu"]
         path = directory / f"w{slot}-{os.urandom(4).hex()}.sock"
         reader, writer = os.pipe()
         command = [sys.executable, "-m", "tabgrpc_workers", "--bind", f"unix:{path}", "--threads", str(threads)]
@@ -47,12 +49,12 @@ class WorkerProcess:
 
     def wait_ready(self) -> None:
         """Waits until the worker serves. Raises Unavailable, saying why, if it dies or takes too long."""
-        end = time.monotonic() + READY_SECONDS
+        end = time.monotonic() + self._ready_seconds
         with os.fdopen(self._reader) as pipe:
             while not select.select([pipe], [], [], 0.2)[0]:
                 if time.monotonic() > end:
                     self.stop(0)
-                    raise Unavailable(f"worker {self.slot} was not ready after {READY_SECONDS:.0f} s")
+                    raise Unavailable(f"worker {self.slot} was not ready after {self._ready_seconds:.0f} s")
             self.address = pipe.readline().strip()
         if not self.address:
             raise Unavailable(f"worker {self.slot} died at start-up: {self.reason()}")

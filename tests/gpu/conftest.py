@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from tabgrpc_workers.device import Device
-
-from tabgrpc.backbones.network import TabICL
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,17 +18,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def weights() -> tuple[dict[str, object], dict[str, torch.Tensor]]:
+def weights() -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """TabICL v2's default network, every parameter random: zero-initialised residuals would hide a fault."""
-    torch.manual_seed(0)
-    config: dict[str, object] = {"row_rope_interleaved": False}
-    generator = torch.Generator().manual_seed(1)
-    state = TabICL(**config, zero_init=False).state_dict()
-    noisy = {
-        name: value + 0.02 * torch.randn(value.shape, generator=generator) if value.is_floating_point() and value.ndim else value
-        for name, value in state.items()
-    }
-    return config, noisy
+    from tabgrpc_workers import bench
+
+    return bench.weights()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tabgrpc.scheduler import devices
+from tabgrpc.scheduler.starting import start
+from tabgrpc.wire.errors import Unavailable
 
 
 @pytest.fixture
@@ -43,3 +45,19 @@ def test_slots_go_round(dev: Path) -> None:
 def test_what_is_asked_for_is_taken(dev: Path) -> None:
     assert devices.chosen("cuda:1", {}, dev) == "cuda:1"
     assert devices.chosen("cpu", {}, dev) == "cpu"
+
+
+def test_auto_takes_the_cpu_where_no_worker_starts_on_a_gpu(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A driver's files beside a torch that can't use them. Catches a laptop on which nothing works until a flag is found."""
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    monkeypatch.setattr(devices, "chosen", lambda device: "cuda" if device == "auto" else device)
+    pool = start(1, "auto")
+    try:
+        assert [worker.device for worker in pool.serving()] == ["cpu"]
+        assert "no worker starts on a GPU" in caplog.text
+    finally:
+        pool.close(5.0)
+    with pytest.raises(Unavailable, match="died at start-up"):
+        start(1, "cuda")

@@ -18,6 +18,7 @@ from tabgrpc_workers.cuda.canary import canary
 from tabgrpc_workers.cuda.recipe import CudaRecipe
 from tabgrpc_workers.recipes import Recipe
 
+LEAST_CAPABILITY = (8, 0)
 KEPT_FREE = 0.06
 """Share of the device's memory that shards leave to kernels, graphs and fragmentation."""
 
@@ -35,6 +36,9 @@ class CudaMachine:
             raise RuntimeError(f"device {device!r} can't be had: {torch.cuda.device_count()} CUDA devices are visible")
         self.device = torch.device("cuda", self.index)
         self.name = torch.cuda.get_device_name(self.index)
+        major, minor = torch.cuda.get_device_capability(self.index)
+        if (major, minor) < LEAST_CAPABILITY:
+            raise RuntimeError(f"device {device!r} can't be had: {self.name} has compute capability {major}.{minor}, kernels need 8.0")
 
     def enter(self) -> None:
         torch.set_num_threads(1)
