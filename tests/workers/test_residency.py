@@ -207,3 +207,23 @@ def test_what_is_set_aside_counts_until_it_is_used(fitted: tuple[Pool, torch.Ten
     assert residency.used == 0
 
 
+def test_an_epoch_that_is_being_loaded_counts_beside_the_one_that_serves(
+    fitted: tuple[Pool, torch.Tensor], device: Device, tmp_path: Path
+) -> None:
+    """Both are in memory until the new one takes over. Catches a repair that is let in on the bytes of the shards it keeps."""
+    pool, _ = fitted
+    model = named(pool, "m")
+    held = model.nbytes
+    residency = Residency(2 * held, tmp_path)
+    residency.put(model)
+    assert residency.held("m") == held
+    with pytest.raises(OutOfMemory, match=rf"shards of {held + held + 1:,} bytes don't fit"):
+        device.run(residency.reserve("m", residency.held("m") + held + 1), LOAD)
+    device.run(residency.reserve("m", residency.held("m") + held), LOAD)
+    assert residency.used == 2 * held
+    device.run(residency.pin(model, False), LOAD)
+    with pytest.raises(OutOfMemory):
+        device.run(residency.reserve("other", held + 1), LOAD)
+    residency.put(model)  # the new epoch is there
+    assert residency.used == held
+    device.run(residency.reserve("other", held), LOAD)

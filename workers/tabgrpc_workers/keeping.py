@@ -102,12 +102,14 @@ class Keeping:
         kept = self.models.fitted(request.ref.model_version, model)
         model.shards.update(kept)
         missing = [shard for member, shard in model.shards.items() if member not in kept]
-        residency, wanted = self.models.residency, context_bytes(model, missing)
+        residency = self.models.residency
+        held = residency.held(model.model_version)  # the last epoch's shards, which stay until this one's are there
+        wanted, columns = held + context_bytes(model, missing), held + column_bytes(model, missing)
         saved_kv = request.saved in (pb.SAVED_KV, pb.SAVED_UNSPECIFIED)
 
         def task() -> Task[None]:
             away = saved_kv and not any(shard.tree for shard in missing) and not residency.fits(model.model_version, wanted)
-            yield from residency.reserve(model.model_version, column_bytes(model, missing) if away else wanted)
+            yield from residency.reserve(model.model_version, columns if away else wanted)
             for shard in missing:
                 match request.saved:
                     case pb.SAVED_KV | pb.SAVED_UNSPECIFIED if away:

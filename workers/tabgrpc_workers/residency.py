@@ -27,10 +27,13 @@ _READERS = 2
 
 @dataclass(slots=True)
 class _Record:
-    """Of one model version. reserved: bytes set aside until it is complete. used, before: turns of its last two uses."""
+    """Of one model version. reserved: bytes set aside until it is complete. moving: whether they are for another epoch of one that is
+    complete, so that they count beside it. used, before: turns of its last two uses.
+    """
 
     pinned: bool = False
     reserved: int = 0
+    moving: bool = False
     used: int = 0
     before: int = 0
 
@@ -69,7 +72,7 @@ class Residency:
         """A model is there, perhaps under another epoch than before."""
         with self._lock:
             self._models[model.model_version] = model
-            self._record(model.model_version)
+            self._record(model.model_version).moving = False
 
     def drop(self, model_version: str) -> None:
         """A model is gone."""
@@ -98,6 +101,12 @@ class Residency:
             tiers["disk"] += away.disk_bytes
         return tiers
 
+    def held(self, model_version: str) -> int:
+        """Bytes of the first tier that a model version has, under whatever epoch."""
+        with self._lock:
+            model = self._models.get(model_version)
+            return 0 if model is None else model.nbytes
+
     @property
     def used(self) -> int:
         """Bytes of the first tier, with what is set aside."""
@@ -108,7 +117,7 @@ class Residency:
     def _taken(self, name: str) -> int:
         model, record = self._models.get(name), self._records.get(name)
         held = 0 if model is None else model.nbytes
-        if model is not None and model.complete:
+        if model is not None and model.complete and not (record is not None and record.moving):
             return held
         return max(held, record.reserved if record is not None else 0)
 
@@ -127,8 +136,10 @@ class Residency:
     # --- room ---
 
     def reserve(self, name: str, wanted: int) -> Task[None]:
-        """Sets bytes of the first tier aside for all shards of a model together, evicting ahead. Raises OutOfMemory, naming the bytes
-        wanted and had, before anything is evicted or allocated."""
+        """Sets bytes of the first tier aside for all shards of a model together, those that it holds already included, evicting ahead.
+
+        Raises OutOfMemory, naming the bytes wanted and had, before anything is evicted or allocated.
+        """
         with self._lock:
             room = self.budget - self.used + self._taken(name)
             if wanted > room + sum(_movable(model) for model in self._candidates() if model.model_version != name):
@@ -139,13 +150,14 @@ class Residency:
                 )
         yield from self._evict(wanted, name, None)
         with self._lock:
-            self._record(name).reserved = wanted
+            known, record = self._models.get(name), self._record(name)
+            record.reserved, record.moving = wanted, known is not None and known.complete
 
     def settle(self, name: str) -> None:
         """What was set aside isn't needed any more; of a model that is complete it counts no longer anyway."""
         with self._lock:
             if name in self._records:
-                self._records[name].reserved = 0
+                self._records[name].reserved, self._records[name].moving = 0, False
                 if name not in self._models:
                     self._records.pop(name)
 

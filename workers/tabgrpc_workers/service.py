@@ -98,9 +98,10 @@ class ShardService(Keeping, ShardServiceServicer):
         features = sum(len(run_rows(model.geometry, run)) for shard in missing for run in shard.runs) * (model.features + 1)
         features *= max(model.backbone.dtype.itemsize, 4)  # as they are sent
         model.unsaved = not first.keep_fitted
+        residency = self.models.residency
         wanted = max(context_bytes(model, missing) + features, first.peak_bytes)
-        self._run(context, self.models.residency.reserve(model.model_version, wanted), LOAD)  # before a byte of them is received
-        tensors = tensors_of(first, requests, features)
+        if first.keep_fitted:  # the last epoch's shards stay until these are there
+            wanted += residency.held(model.model_version)
 
         def task() -> Task[None]:
             for shard in missing:
@@ -112,9 +113,15 @@ class ShardService(Keeping, ShardServiceServicer):
                     raise InvalidArgument(str(error)) from error
                 yield
 
-        self._run(context, task(), FIT)
-        model.shards.update(kept)
-        self.models.put(model)
+        self._run(context, residency.reserve(model.model_version, wanted), LOAD)  # before a byte of them is received
+        try:
+            tensors = tensors_of(first, requests, features)
+            self._run(context, task(), FIT)
+            model.shards.update(kept)
+            self.models.put(model)
+        except BaseException:
+            residency.settle(model.model_version)
+            raise
         return pb.OpenShardsResponse()
 
     @guarded_stream
