@@ -135,8 +135,9 @@ def test_importing_needs_no_torch() -> None:
 def test_save_then_load_rounds_to_half_once(tmp_path: Path) -> None:
     source = load_checkpoint("mini", task="classification")
     saved = save_checkpoint(tmp_path / "again", "classifier", source.config, source.state_dict(), {"steps": 1})
+    again = saved.state_dict()
     for name, tensor in source.state_dict().items():
-        assert torch.equal(saved.state_dict()[name], tensor)
+        assert torch.equal(again[name], tensor)
     with pytest.raises(CheckpointError, match="not finite in float16"):
         save_checkpoint(tmp_path / "big", "classifier", source.config, {"w": torch.tensor([1e6])})
     with pytest.raises(CheckpointError, match="kind must be"):

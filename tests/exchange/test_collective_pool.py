@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "pool"))
 from tables import numbers, options, queries, table, wait_until
 
 from tabgrpc import LocalPool
+from tabgrpc.scheduler.fit import Fit
 from tabgrpc.scheduler.groups import Group, Groups
 from tabgrpc.wire.errors import Cancelled, DeadlineExceeded, NotReady
 
@@ -78,6 +79,19 @@ def fitted(pool: LocalPool, name: str, task: str, **more: object) -> None:
     pool.client.fit(name, pool.client.upload(table(rows, task)), want, **more)
 
 
+def once_at(stage: str, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acts when the next fit is first at a stage: where the scheduler counts, since what a client is told may skip a whole stage."""
+    count, done = Fit._count, threading.Event()
+
+    def counted(fit: Fit, at: str, units: int) -> None:
+        count(fit, at, units)
+        if at == stage and not done.is_set():
+            done.set()
+            act()
+
+    monkeypatch.setattr(Fit, "_count", counted)
+
+
 def test_both_paths_give_the_same_bits(pool: LocalPool, expected: dict[str, np.ndarray]) -> None:
     """Fit and predict by collectives against gRPC, in batches of other sizes. Catches anything that a group adds up in its own way.
 
@@ -121,16 +135,18 @@ def test_a_frozen_worker_is_not_waited_for(pool: LocalPool, expected: dict[str, 
         os.kill(victim, signal.SIGCONT)
 
 
-def test_a_worker_killed_during_a_collective_fit(pool: LocalPool, expected: dict[str, np.ndarray]) -> None:
+def test_a_worker_killed_during_a_collective_fit(
+    pool: LocalPool, expected: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The group breaks for the survivor too, the fit begins again under the next epoch, and its bits are those of a quiet one."""
     struck = threading.Event()
 
-    def kill(progress: object) -> None:
-        if getattr(progress, "stage", "") == "icl" and not struck.is_set():
-            struck.set()
-            os.kill(pool.client.pool().workers[1].pid, signal.SIGKILL)
+    def kill() -> None:
+        struck.set()
+        os.kill(pool._server.scheduler.pool.serving()[1].pid, signal.SIGKILL)
 
-    fitted(pool, "struck", "regression", progress=kill, timeout=240)
+    once_at("icl", kill, monkeypatch)
+    fitted(pool, "struck", "regression", timeout=240)
     assert struck.is_set()
     assert np.array_equal(numbers(pool.client.predict("struck", ASKED)), expected["regression"])
     epochs = {each.model_version: each.epoch for each in pool.client.pool().ownership}
@@ -162,16 +178,18 @@ def test_a_worker_killed_during_rounds(pool: LocalPool, expected: dict[str, np.n
 
 
 @pytest.mark.parametrize("stage", ["column", "icl"])
-def test_a_broken_group_costs_no_attempt(pool: LocalPool, expected: dict[str, np.ndarray], stage: str) -> None:
+def test_a_broken_group_costs_no_attempt(
+    pool: LocalPool, expected: dict[str, np.ndarray], stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All workers live: the fit goes on over gRPC from where it was, in the same epoch."""
     broken: list[Group] = []
 
-    def lose(progress: object) -> None:
-        if getattr(progress, "stage", "") == stage and not broken:
-            broken.extend(group for group in groups_of(pool)._all() if f"models/{stage}-break/" in group.shards_name)
-            groups_of(pool).lose(broken[0], "the test says so")
+    def lose() -> None:
+        broken.extend(group for group in groups_of(pool)._all() if f"models/{stage}-break/" in group.shards_name)
+        groups_of(pool).lose(broken[0], "the test says so")
 
-    fitted(pool, f"{stage}-break", "regression", progress=lose, timeout=240)
+    once_at(stage, lose, monkeypatch)
+    fitted(pool, f"{stage}-break", "regression", timeout=240)
     assert broken and broken[0].exchanged.jobs == 0, "the fit had ended before"
     epochs = {each.model_version: each.epoch for each in pool.client.pool().ownership}
     assert epochs[f"models/{stage}-break/versions/1"] == 1
